@@ -3,6 +3,8 @@
 The command that resumes the job finds one of two outcomes, which the step decides: the job continues, or it has ended
 with the savepoint, and a new job starts from that. The rows of committed files decide: each key's counts are 1, 2, 3,
 and so on, each once.
+
+A run without a kill shows which steps there are, so one that is new has to be named here.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,10 +22,9 @@ import pytest
 from penstock.cli.savepoint_disposal import dispose
 from penstock.common import Configuration
 from penstock.jobmaster.identity import RestoreSourceError, identify
-from penstock.protocol.values.log_entries import Ended
+from penstock.protocol.values.log_entries import Ended, stopped_with
 from penstock.storage.layout import METADATA_NAME
-from penstock.storage.log import newest_checkpoint, read_log
-from penstock.storage.metadata_file import read_metadata
+from penstock.storage.log import read_log
 from penstock.storage.opening import open_store
 from penstock.storage.store import ObjectStore, StoreError
 from tests.chaos.dying_driver import RESCALE
@@ -31,7 +33,7 @@ from tests.spark.small_jobs import committed
 
 LIMIT_S = 240.0
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
-ROWS, KEYS = 9_000, 13
+ROWS, KEYS = 18_000, 13
 
 PROGRAM = """
 import json, sys, time
@@ -71,6 +73,8 @@ steps = dying_driver.Steps(fatal)
 dying_driver.watch(steps)
 client = env.execute_async("counting")
 dying_driver.order(client, what, steps, f"{folder}/savepoints")
+if what and not fatal:
+    hurries.touch()
 client.wait()
 print(json.dumps({"ended": client.get_job_status().result(60).name, "steps": list(steps.seen)}), flush=True)
 """
@@ -89,7 +93,11 @@ STOP = {
     f"{WRITTEN} > send CheckpointEnded": True,
     f"{WRITTEN} > commit": True,
     f"{WRITTEN} > send Leave": True,
+    f"{WRITTEN} > delete": True,
+    f"{WRITTEN} > send Leave > handle Left": True,
     f"{WRITTEN} > send Leave > log: AppendEntry": True,
+    f"{WRITTEN} > sweep": True,
+    f"{WRITTEN} > end": True,
 }
 """By step behind which the driver is killed: whether the job has ended by then."""
 DRAIN = {
@@ -104,7 +112,9 @@ DRAIN = {
 """The same for a stop that drains: where it differs, and on both sides of the entry that decides."""
 GROWS = (
     "handle Register",
+    "send BecomeSpare",
     RESCALE,
+    f"{RESCALE} > send TriggerCheckpoint",
     f"{RESCALE} > handle SlotAck",
     f"{RESCALE} > log: CreateMetadata",
     f"{RESCALE} > log: AppendEntry",
@@ -129,6 +139,14 @@ SHRINKS = (
     "send StartRun",
 )
 """Steps of a rescale from three slots to two."""
+NOT_OF_THE_ORDER = {"handle SlotStatus", "handle SplitsRequested", "send SplitsAssigned"}
+"""Steps that a job takes all the time, whatever is ordered from it. The rest of a rescale's checkpoint, "delete" and
+"commit", is that of a stop."""
+
+
+def parts(*steps: Iterable[str]) -> set[str]:
+    """Return the single steps of some that are named with those before them."""
+    return {part for each in steps for step in each for part in step.split(" > ")}
 
 
 class Job:
@@ -137,6 +155,7 @@ class Job:
     def __init__(self, folder: Path, drains: bool = False) -> None:
         self._folder = folder
         self._program = folder / "counting.py"
+        folder.mkdir(exist_ok=True)
         self._program.write_text(PROGRAM, encoding="utf-8")
         if drains:
             (folder / "drains").touch()
@@ -181,6 +200,15 @@ class Job:
             code, told = self.run(what, fatal, parallelism)
         assert code == -signal.SIGKILL, f"{what}, killed behind {fatal!r}: the driver ended with {code}:\n{told}"
 
+    def steps_of(self, what: str, parallelism: int = 2) -> set[str]:
+        """Run a driver that orders something, and is not killed. Return the steps that it has taken until that was
+        done."""
+        code, told = self.run(what, parallelism=parallelism)
+        assert code == 0, told
+        shown = json.loads(told.partition("\n")[0])
+        assert shown.keys() & {"savepoint", "rescaled"}, f"the job ended before {what!r} was done:\n{told}"
+        return set(shown["steps"])
+
     def follow(self, savepoint: str) -> None:
         """Let the next driver start another job, from a savepoint."""
         self._number += 1
@@ -196,8 +224,7 @@ class Job:
 
     def stopped_with(self) -> str | None:
         """Return the savepoint that stopped the newest job, as its log says; None: it continues."""
-        newest = newest_checkpoint(self._store)
-        return None if newest is None else read_metadata(self._store, newest.path).savepoint
+        return stopped_with(read_log(self._store))
 
     def assert_exact(self) -> None:
         """Let the job process the rest of its rows, and compare all that was committed."""
@@ -210,6 +237,9 @@ class Job:
 
 @pytest.mark.parametrize("what", ["stop", "drain"])
 def test_the_driver_is_killed_at_each_step_of_a_stop_with_a_savepoint(what: str, tmp_path: Path) -> None:
+    seen = Job(tmp_path / "without a kill", drains=what == "drain").steps_of(what)
+    missed = seen - parts(STOP, DRAIN if what == "drain" else (), NOT_OF_THE_ORDER)
+    assert not missed, f"the driver is killed behind none of these steps of a {what}"
     job, unfinished = Job(tmp_path, drains=what == "drain"), 0
     for fatal, stops in (DRAIN if what == "drain" else STOP).items():
         job.kill_at(what, fatal)
@@ -244,6 +274,9 @@ def test_the_driver_is_killed_at_each_step_of_a_stop_with_a_savepoint(what: str,
 def test_the_driver_is_killed_at_each_step_of_a_rescale(
     before: int, after: int, steps: tuple[str, ...], tmp_path: Path
 ) -> None:
+    seen = Job(tmp_path / "without a kill").steps_of(f"rescale {after}", before)
+    missed = seen - parts(GROWS, SHRINKS, STOP, NOT_OF_THE_ORDER)
+    assert not missed, "the driver is killed behind none of these steps of a rescale"
     job = Job(tmp_path)
     for fatal in steps:
         job.kill_at(f"rescale {after}", fatal, before)
