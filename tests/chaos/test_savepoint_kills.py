@@ -9,20 +9,23 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from penstock.cli.savepoint_disposal import dispose
-from penstock.common.job_execution import SavepointFailed
-from penstock.datastream import JobClient
+from penstock.common import Encoder, Types
+from penstock.common.job_execution import JobExecutionError, SavepointFailed
+from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
 from penstock.protocol.restore.given_up import without_rows_in_flight
 from penstock.state import read_checkpoint
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from tests.chaos.test_kills import kill_slots
 from tests.chaos.test_upgrade_kills import KEYS, ROWS, SMALL, build, go_on, kill_one
-from tests.spark.small_jobs import checkpoints, committed, environment, restarts, wait_until
+from tests.spark.small_jobs import checkpoints, committed, environment, numbers, restarts, wait_until
 from tests.spark.test_savepoints import UNALIGNED, WAIT_S, finish
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -109,3 +112,31 @@ def test_savepoints_between_kills_hold_what_is_left_and_their_job_stays_exact(
     left = Counter(f"{key}:0:{n}:{n}" for key in COUNTS for n in range(written[key] + 1, COUNTS[key] + 1))
     assert committed(again) == left
     assert committed(out) == EXPECTED, "what the savepoint had prepared is the first job's"
+
+
+@pytest.mark.xfail(
+    strict=True, raises=JobExecutionError, reason="a writer that is restored removes files that only savepoints name"
+)
+@pytest.mark.parametrize("rolling", [RollingPolicy.on_checkpoint_rolling_policy, RollingPolicy.default_rolling_policy])
+def test_a_savepoint_needs_no_file_that_its_job_removes_when_it_fails_over(
+    rolling: Callable[[], RollingPolicy], tmp_path: Path, spark_session: object
+) -> None:
+    def declared(rows_per_second: float | None, **options: str) -> StreamExecutionEnvironment:
+        env = environment(2, **options, **restarts(1000))
+        lines = numbers(env, 4_000, rows_per_second).uid("numbers").map(str, Types.STRING()).uid("lines")
+        sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder())
+        lines.sink_to(sink.with_rolling_policy(rolling()).build()).uid("files")
+        return env
+
+    options = checkpoints(tmp_path / "checkpoints", execution_checkpointing_interval="3 s")
+    client = declared(200.0, **options).execute_async("first")
+    wait_until(lambda: client.report().completed >= 1, "a checkpoint")
+    wait_until(lambda: client.report().vertices[0].rows_out > 100, "rows behind it")
+    time.sleep(0.5)  # rows that are written behind the checkpoint
+    savepoint = client.trigger_savepoint(str(tmp_path / "savepoints")).result(WAIT_S)
+    os.kill(client.report().slot_pids[0] or 0, signal.SIGKILL)
+    wait_until(lambda: client.report().restarts >= 1, "the restart")
+    go_on(client)
+    client.cancel().result(WAIT_S)
+    options = checkpoints(tmp_path / "new", execution_state__recovery_path=savepoint)
+    declared(None, **options).execute_async("second").wait(timeout_ms=WAIT_S * 1000)
