@@ -114,11 +114,8 @@ def test_savepoints_between_kills_hold_what_is_left_and_their_job_stays_exact(
     assert committed(out) == EXPECTED, "what the savepoint had prepared is the first job's"
 
 
-@pytest.mark.xfail(
-    strict=True, raises=JobExecutionError, reason="a writer that is restored removes files that only savepoints name"
-)
 @pytest.mark.parametrize("rolling", [RollingPolicy.on_checkpoint_rolling_policy, RollingPolicy.default_rolling_policy])
-def test_a_savepoint_needs_no_file_that_its_job_removes_when_it_fails_over(
+def test_a_savepoint_whose_files_its_job_has_removed_by_restarting_is_refused_by_name(
     rolling: Callable[[], RollingPolicy], tmp_path: Path, spark_session: object
 ) -> None:
     def declared(rows_per_second: float | None, **options: str) -> StreamExecutionEnvironment:
@@ -139,4 +136,5 @@ def test_a_savepoint_needs_no_file_that_its_job_removes_when_it_fails_over(
     go_on(client)
     client.cancel().result(WAIT_S)
     options = checkpoints(tmp_path / "new", execution_state__recovery_path=savepoint)
-    declared(None, **options).execute_async("second").wait(timeout_ms=WAIT_S * 1000)
+    with pytest.raises(JobExecutionError, match="its job may have restarted before its next checkpoint"):
+        declared(None, **options).execute_async("second").wait(timeout_ms=WAIT_S * 1000)

@@ -49,6 +49,10 @@ _HIDDEN_NAME = re.compile(r"\.([0-9a-f]{24})-(\d+)of(\d+)-g(-?\d+)\.(-?\d+)-.+-\
 _PART_NAME = re.compile(r"\.[0-9a-f]{24}-(\d+)of\d+-g-?\d+\.-?\d+-(.+)-(\d+)\.inprogress")
 """(subtask, incarnation, number)"""
 
+OF_A_SAVEPOINT = (
+    "If this is a savepoint, its job may have restarted before its next checkpoint: then it has removed these rows "
+    "and written them again. Start from that job's newest checkpoint, or from another savepoint."
+)
 DIRECTORY_WAY_OUT = (
     "The directory of a file sink must exist, be writable and have space, on the driver and in every slot."
 )

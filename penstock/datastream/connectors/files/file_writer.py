@@ -20,7 +20,7 @@ from penstock.datastream.connectors.files.buckets import BucketAssigner
 from penstock.datastream.connectors.files.file_committer import directory_at
 from penstock.datastream.connectors.files.file_compaction import Compaction, FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.files.file_formats import FileWriteFormat, PartWriter
-from penstock.datastream.connectors.files.file_parts import FileCommittable, PartNames, naming
+from penstock.datastream.connectors.files.file_parts import OF_A_SAVEPOINT, FileCommittable, PartNames, naming
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
@@ -208,7 +208,7 @@ class FileWriter(SinkWriter):
                 raise OutputGone(
                     f"rows of a completed checkpoint are lost: {os.path.join(old_place, name)}, which holds them, does "
                     "not exist, and neither does the file that it has become. Was it removed, or taken away by a "
-                    "loader? Put it back, or start from a newer checkpoint."
+                    f"loader? Put it back, or start from a newer checkpoint. {OF_A_SAVEPOINT}"
                 )
             self._directory.flush(new)
         superseded = (os.path.join(old_place, name),) if self._names.owns(name) else ()

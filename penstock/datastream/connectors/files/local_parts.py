@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from penstock.datastream.connectors.base import OutputGone, SinkError
 from penstock.datastream.connectors.files.file_parts import (
+    OF_A_SAVEPOINT,
     FileCommittable,
     PartNames,
     leftovers,
@@ -134,7 +135,8 @@ def _commit(part: FileCommittable) -> None:
                 f"rows of a completed checkpoint are lost: neither {part.pending_path}, which held them, nor "
                 f"{part.final_path}, which it was to become, exists. Were files removed from {part.directory}, or is "
                 "it not shared by all machines? If the rows have been taken from there on purpose, put an empty file "
-                f"of {part.size} bytes in the final file's place (truncate -s) and remove it afterwards."
+                f"of {part.size} bytes in the final file's place (truncate -s) and remove it afterwards. "
+                f"{OF_A_SAVEPOINT}"
             )
 
 

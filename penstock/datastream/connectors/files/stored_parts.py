@@ -27,7 +27,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from penstock.datastream.connectors.base import OutputGone, SinkError
-from penstock.datastream.connectors.files.file_parts import FileCommittable, PartNames, leftovers, pattern_of_final
+from penstock.datastream.connectors.files.file_parts import (
+    OF_A_SAVEPOINT,
+    FileCommittable,
+    PartNames,
+    leftovers,
+    pattern_of_final,
+)
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.opening import open_store
@@ -210,7 +216,7 @@ class StoredParts(PartDirectory):
                 f"rows of a completed checkpoint are lost: neither {self._uri(pending)}, which held them, nor "
                 f"{self._uri(part.final)}, which it was to become, exists. Were objects removed from {self.place}, by "
                 "a rule for old ones, say? If the rows have been taken from there on purpose, put any object of "
-                f"{part.size} bytes in the final one's place, and remove it afterwards."
+                f"{part.size} bytes in the final one's place, and remove it afterwards. {OF_A_SAVEPOINT}"
             ) from None
         if size != part.size:
             raise OutputGone(

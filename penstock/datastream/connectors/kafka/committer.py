@@ -85,7 +85,8 @@ class KafkaCommitter(Committer):
                     f"{prepared.topic!r}, partition {prepared.partition}, offset {prepared.offset}: their transaction "
                     f"{prepared.name.transactional_id!r} was aborted before its commit ({end.value}). Either "
                     "transaction.timeout.ms passed while the job was down, or another job uses the same "
-                    "transactional_id_prefix. To write them again, start from a checkpoint or savepoint before "
+                    "transactional_id_prefix, or this is a savepoint whose job has restarted before its next "
+                    "checkpoint. To write the rows again, start from a checkpoint or savepoint before "
                     f"{checkpoint_id}; then give the sink a longer transaction.timeout.ms, or a prefix of its own"
                 )
 
