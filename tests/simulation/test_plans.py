@@ -57,7 +57,7 @@ def test_seeds_draw_bounds_and_rare_checkpoints() -> None:
         options |= {key.rpartition(".")[2] for key in plan.options if "buffer-debloat" in key}
         if plan.options.get("execution.checkpointing.interval") == "1 h":
             rare.append(plan)
-    assert options == {"target", "period", "samples", "threshold-percentages"}
+    assert options == {"enabled", "target", "period", "samples", "threshold-percentages"}
     assert 5 <= len(rare) <= 40
     assert all(plan.faults.kinds.count("request_checkpoint") >= 6 for plan in rare)
 
