@@ -31,8 +31,8 @@ from tests.spark.test_savepoints import UNALIGNED, WAIT_S, finish
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 AROUND_S = (-1.0, 0.0, 0.002, 0.004, -1.0)
-"""How long behind the order of a savepoint a slot is killed; -1: before it is ordered, so that it is refused or fails,
-or the job has restarted. Between them is one without a kill until the next checkpoint."""
+"""The times from the order of a savepoint to the kill of a slot; -1: the kill comes before the order, which is refused,
+or fails, or finds the job restarted. Between them is one without a kill until the next checkpoint."""
 COUNTS = {key: len(range(key, ROWS, KEYS)) for key in range(KEYS)}
 EXPECTED = Counter(f"{key}:0:{n}:{n}" for key in COUNTS for n in range(1, COUNTS[key] + 1))
 
@@ -128,8 +128,8 @@ def test_a_savepoint_whose_files_its_job_has_removed_by_restarting_is_refused_by
     options = checkpoints(tmp_path / "checkpoints", execution_checkpointing_interval="3 s")
     client = declared(200.0, **options).execute_async("first")
     wait_until(lambda: client.report().completed >= 1, "a checkpoint")
-    wait_until(lambda: client.report().vertices[0].rows_out > 100, "rows behind it")
-    time.sleep(0.5)  # rows that are written behind the checkpoint
+    written = client.report().vertices[0].rows_out
+    wait_until(lambda: client.report().vertices[0].rows_out > written + 100, "rows behind it")
     savepoint = client.trigger_savepoint(str(tmp_path / "savepoints")).result(WAIT_S)
     os.kill(client.report().slot_pids[0] or 0, signal.SIGKILL)
     wait_until(lambda: client.report().restarts >= 1, "the restart")

@@ -20,7 +20,7 @@ HOT_KEYS = 40
 UID = "chained"
 INCREMENTAL = {"state_backend_type": "rocksdb", "execution_checkpointing_incremental": "true"}
 FILES_CHAINED = 3
-"""How many files the state of a subtask lies in, at least, before a test believes in a chain."""
+"""The least number of files that the state of a subtask lies in, before a test believes in a chain."""
 
 
 def key_of(row: int) -> int:

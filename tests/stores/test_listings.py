@@ -21,7 +21,7 @@ from tools.object_stores import Server
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(2 * LIMIT_S)]
 CHECKPOINTS = 40
 LISTED_MAX = 30
-"""How many names a listing may show: the log is shortened from time to time, and one checkpoint is retained."""
+"""The most names that a listing may show: the log is shortened from time to time, and one checkpoint is retained."""
 
 PROGRAM = """
 import json, sys, time

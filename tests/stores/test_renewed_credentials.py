@@ -18,7 +18,7 @@ from tools.object_stores import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(2 * LIMIT_S)]
 BOTH_VALID_S = 1.0
-"""How long old keys are valid after the new ones are there, as those of a role are for minutes."""
+"""The time in which old keys are valid after the new ones are there, as those of a role are for minutes."""
 
 
 @pytest.fixture

@@ -159,15 +159,12 @@ class SubtaskRestore:
     def in_flight(self) -> RestoredTime:
         """Put what was in flight in front of the gate, and return the time that the subtask resumes at.
 
-        After a rescale, that is what the gate's channels say, its layers among them, as if each old subtask had read
-        what it had not. Each key group keeps its old owner's time as a floor. Without channels or with generators of
-        its own, a vertex resumes at the minimum that its old subtasks had emitted.
+        After a rescale that is the time of the gate's channels, layers included. Each key group keeps its old owner's
+        time as a floor. A vertex without channels, or with generators of its own, resumes at the minimum that its old
+        subtasks had emitted.
         """
-        own, vertex, rows = (
-            self._old.own,
-            self._subtask.vertex,
-            InFlightRestore(self._plan, self._subtask, self._old, self._read),
-        )
+        own, vertex = self._old.own, self._subtask.vertex
+        rows = InFlightRestore(self._plan, self._subtask, self._old, self._read)
         if not self._old.is_rescaled and own is not None:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
             current_ms = emitted_ms if own.current_ms is None else own.current_ms
@@ -182,7 +179,8 @@ class SubtaskRestore:
             said_ms = min((rescale.live_start(of_one).watermark_ms for of_one in old), default=WATERMARK_MIN_MS)
             return RestoredTime(said_ms, said_ms, tuple(floors))
         current_ms = self._subtask.valve.start()
-        # What was sent counts if all had sent it, idle ones, too: else timers behind it would not fire.
+        # Only what all had emitted counts, idle ones too. Without this: timers above it that an idle one has left do
+        # not fire before the next watermark.
         said_ms = min((rescale.emitted_by_all(of_one) for of_one in old), default=WATERMARK_MIN_MS)
         return RestoredTime(current_ms, min(said_ms, current_ms), tuple(floors))
 

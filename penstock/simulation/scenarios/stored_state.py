@@ -75,7 +75,7 @@ class LargeStatesAreStoredNextToCheckpoints(StatesAreStoredWholeNextToCheckpoint
         self._begun: set[tuple[int, int, str, str]] = set()
         """The states that have a chain: vertex, subtask, operator and name."""
         self._begun_again = 0
-        """How often a checkpoint has stored a state whole that had a chain."""
+        """Counts the times that a checkpoint has stored a state whole that had a chain."""
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what != "up" or not isinstance(detail, SlotAck):
