@@ -91,9 +91,15 @@ def parent_of(place: str) -> str:
 
 def local_path(uri_or_path: str) -> str:
     """Return the path that a `file:` URI or a plain path names. Raises `StoreError` for any other scheme."""
-    parts = urlsplit(uri_or_path)
+    scheme, colon, _ = uri_or_path.partition(":")
     # A letter before the colon is a drive, or a file name with a colon in it.
-    if len(parts.scheme) <= 1 or "/" in uri_or_path.partition(":")[0]:
+    if not colon or len(scheme) <= 1 or "/" in scheme:
+        return uri_or_path
+    try:
+        parts = urlsplit(uri_or_path)
+    except ValueError as error:
+        raise StoreError(f"{uri_or_path}: is no URI ({error}); use a path, or a file:// URI") from None
+    if not parts.scheme:
         return uri_or_path
     if parts.scheme != "file":
         raise StoreError(

@@ -215,6 +215,7 @@ def test_a_store_that_lets_a_second_creation_pass_is_refused() -> None:
         ("file:/tmp/x", "/tmp/x"),
         ("file://localhost/tmp/x%20y", "/tmp/x y"),
         ("./a:b", "./a:b"),
+        ("//[x", "//[x"),
     ],
 )
 def test_paths_and_file_uris(uri: str, path: str) -> None:
@@ -230,6 +231,7 @@ def test_paths_and_file_uris(uri: str, path: str) -> None:
         ("s3://bucket/a/../x", "dotted parts"),
         ("file://host/x", "host 'host'"),
         ("file:x", "absolute"),
+        ("file://[x", "is no URI"),
     ],
 )
 def test_other_schemes_are_refused_by_name(uri: str, message: str) -> None:
