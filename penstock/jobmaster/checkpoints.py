@@ -236,6 +236,7 @@ class Checkpoints:
                 # Without this: a restart is under way, and the job ends in the middle of it.
                 self._not_published(checkpoint_id, "the job failed over while the savepoint was written")
             elif savepoint.stops:
+                self.coordinator.on_written(checkpoint_id)
                 self._stop_with(savepoint, metadata, publish)
             else:
                 self._notify_slots(checkpoint_id, aborted=False, commits=False)

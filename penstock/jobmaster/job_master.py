@@ -95,6 +95,8 @@ class JobMaster:
             identity,
             self.history,
             savepoint_work,
+            ports.clock,
+            settings.coordinator.timeout_ms,
             ports.open_store,
             settings.savepoint_directory,
             lambda: f"{int(ports.random() * 2**48):012x}",
@@ -184,6 +186,7 @@ class JobMaster:
             self.commits.next_deadline_ms(),
             self._generations.next_deadline_ms(),
             self.rescales.next_deadline_ms(),
+            self.savepoints.next_deadline_ms(),
             None if self._adaptive is None else self._adaptive.next_deadline_ms(),
         ]
         return min((d for d in deadlines if d is not None), default=None)
@@ -199,6 +202,7 @@ class JobMaster:
         self.job_directory.on_time(now_ms)
         self._ending.on_time(now_ms)
         self.commits.on_time(now_ms)
+        self.savepoints.on_time(now_ms)
         self._generations.on_time(now_ms)
         self.refresh()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.clock import Clock
 from penstock.common.job_execution import SavepointFailed
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
@@ -40,7 +41,7 @@ class _Taken(Exception):
 
 class Savepoints:
     """Writes the savepoints of one job. `random_name` returns letters and digits that no other savepoint has. `request`
-    passes a savepoint to the coordinator once its directory is there."""
+    passes a savepoint to the coordinator once its directory is there, which may take `timeout_ms`."""
 
     def __init__(
         self,
@@ -48,6 +49,8 @@ class Savepoints:
         identity: JobIdentity,
         history: CheckpointHistory,
         work: BlockingWork,
+        clock: Clock,
+        timeout_ms: float,
         open_store: OpenStore,
         default_directory: str | None,
         random_name: Callable[[], str],
@@ -58,6 +61,8 @@ class Savepoints:
         self._identity = identity
         self._history = history
         self._work = work
+        self._clock = clock
+        self._timeout_ms = timeout_ms
         self._open_store = open_store
         self._default_directory = default_directory
         self._random_name = random_name
@@ -65,6 +70,8 @@ class Savepoints:
         self._warn = warn
         self._answers: dict[str, Answer] = {}
         self._has_ended = False
+        self._making: dict[str, float] = {}
+        """Directory that is being made -> by when it must be there."""
         self._made: set[str] = set()
         """Directories of pending savepoints that were empty: what lies there now is ours. No other is deleted from."""
         self._copied: dict[str, list[str]] = {}
@@ -100,6 +107,7 @@ class Savepoints:
             return
 
         def made(result: Any) -> None:
+            self._making.pop(directory, None)
             is_pending = self._answers.get(directory) is order.answer
             if isinstance(result, _Taken):
                 if is_pending:
@@ -114,9 +122,10 @@ class Savepoints:
                 self._made.add(directory)
                 self._request(Savepoint(directory, order.alignment, order.stops, order.drains))
             else:
-                self._remove(directory)  # the job ended meanwhile
+                self._remove(directory)  # the job ended meanwhile, or it came too late
 
         self._answers[directory] = order.answer
+        self._making[directory] = self._clock.monotonic_ms() + self._timeout_ms
         self._work.submit("make the savepoint's directory", lambda: self._make_empty(directory), made)
 
     def _make_another(self, order: SavepointOrder, parent: str, names_left: int, taken: str) -> None:
@@ -133,6 +142,18 @@ class Savepoints:
     def _make_empty(self, directory: str) -> None:
         if self._open_store(directory, True).list(""):
             raise _Taken
+
+    def next_deadline_ms(self) -> float | None:
+        return min(self._making.values(), default=None)
+
+    def on_time(self, now_ms: float) -> None:
+        """Answer those whose directory is not there in time. Without this: a storage that hangs (a network file system
+        whose server is away) lets everybody wait who asks for a savepoint, or for the job to stop."""
+        for directory in [directory for directory, by_ms in self._making.items() if by_ms <= now_ms]:
+            del self._making[directory]
+            limit = f"{self._timeout_ms / 1000:g} s"
+            why = f"its directory was not made within {limit}: its storage, or an earlier savepoint's, does not answer"
+            self._answers.pop(directory)(_not_taken(directory, why))
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
@@ -154,6 +175,8 @@ class Savepoints:
             store.create(METADATA_NAME, data)
 
         def done(result: Any) -> None:
+            if directory not in self._copied:
+                return  # it has expired meanwhile, and what was written of it is deleted
             if isinstance(result, Exception):
                 written(f"the savepoint {directory} could not be written: {result}")
                 return
@@ -181,7 +204,7 @@ class Savepoints:
         answer = self._answers.pop(savepoint.directory, None)
         self._remove(savepoint.directory)
         if answer is not None:
-            answer(SavepointFailed(f"the savepoint {savepoint.directory} was not taken: {why}"))
+            answer(_not_taken(savepoint.directory, why))
 
     def fail_all(self, why: str) -> None:
         """Answer everybody who still waits, and all who ask later: the job has ended. What is being written may be in
@@ -190,8 +213,9 @@ class Savepoints:
         for directory, answer in list(self._answers.items()):
             if directory in self._made and directory not in self._copied:
                 self._remove(directory)
-            answer(SavepointFailed(f"the savepoint {directory} was not taken: {why}"))
+            answer(_not_taken(directory, why))
         self._answers.clear()
+        self._making.clear()
 
     def discard(self, directory: str, paths: Sequence[str]) -> None:
         """Delete files of a savepoint that failed, which came late."""
@@ -224,6 +248,10 @@ class Savepoints:
                 self._warn(f"files of the failed savepoint {directory} could not be deleted: {result}")
 
         self._work.submit("delete a failed savepoint", delete, done)
+
+
+def _not_taken(directory: str, why: str) -> SavepointFailed:
+    return SavepointFailed(f"the savepoint {directory} was not taken: {why}")
 
 
 def last_checkpoint(metadata: Metadata, directory: str) -> NewCheckpoint:

@@ -132,6 +132,9 @@ class LogChecker(ContentChecker):
         path = name.removeprefix(f"{self.directory}/")
         if path in self._named:
             self.world.violate(f"{path} is deleted, but a checkpoint that is retained needs it")
+        stopped_with = None if self.newest is None else self.newest.savepoint
+        if stopped_with is not None and name.startswith(f"{stopped_with}/"):
+            self.world.violate(f"{name} is deleted, but the log says that the job was stopped with that savepoint")
 
     def _named_by(self, retained: list[str]) -> set[str]:
         named = set(retained)

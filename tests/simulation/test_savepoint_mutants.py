@@ -11,7 +11,9 @@ import pytest
 
 from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.jobmaster import checkpoints, job_recovery, savepoints
+from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import FailJob
+from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoints
 from penstock.protocol.checkpoint.stopping import Stopping
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
@@ -52,6 +54,29 @@ def a_failed_stop_resumes_out_of_its_turn(patch: Patch) -> None:
 
 def checkpoints_are_triggered_behind_the_end_of_sources(patch: Patch) -> None:
     patch(Stopping, "is_draining", property(lambda self: False))
+
+
+def a_final_attempt_takes_the_stop_again(patch: Patch) -> None:
+    look = CheckpointCoordinator._look_at_the_clock
+
+    def again(self: Any, now_ms: float) -> Any:
+        due_ms, stop = self._final_attempts.due_ms, self.stopping.savepoint
+        effects = look(self, now_ms)
+        is_due = due_ms is not None and due_ms <= now_ms
+        return [*effects, *self._request(now_ms, savepoint=stop)] if is_due and stop is not None else effects
+
+    patch(CheckpointCoordinator, "_look_at_the_clock", again)
+
+
+def a_savepoint_is_waited_for_without_a_limit(patch: Patch) -> None:
+    trigger = PendingCheckpoints.trigger
+
+    def counts_as_written(self: Any, barrier: Any, *arguments: Any) -> Any:
+        effects = trigger(self, barrier, *arguments)
+        self.on_written(barrier.checkpoint_id)
+        return effects
+
+    patch(PendingCheckpoints, "trigger", counts_as_written)
 
 
 def a_savepoint_counts_as_committed(patch: Patch) -> None:
@@ -140,6 +165,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         "drain-fails-behind-the-end-of-its-sources",
         r"[1-9]\d* rows lost|final state of",
     ),
+    (
+        a_final_attempt_takes_the_stop_again,
+        "stop-behind-a-failed-final-checkpoint",
+        r"is deleted, but the log says that the job was stopped with that savepoint",
+    ),
+    (a_savepoint_is_waited_for_without_a_limit, "savepoint-storage-is-silent", r"a savepoint has no limit"),
     (a_savepoint_counts_as_committed, "savepoint-commits-nothing", r"[1-9]\d* rows lost"),
     (output_is_confirmed_while_it_is_named, "driver-killed-before-commit", "confirmed to its writer, but was never"),
     (a_failed_savepoint_leaves_what_it_has_written, "savepoint-directory-fills-up", r"have failed left"),

@@ -150,7 +150,7 @@ class CheckpointCoordinator:
         if self.schedule.take_due(now_ms) and self._decider.queued == 0 and not self.stopping.is_draining:
             effects += self._request(now_ms, is_periodic=True)
         if self._final_attempts.take_due(now_ms):
-            effects += self._request(now_ms, savepoint=self.stopping.savepoint)
+            effects += self._final(now_ms)
         return effects
 
     # ---- requests -----------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class CheckpointCoordinator:
                 return [SavepointRefused(savepoint, reason)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
-            if (savepoint.stops and self.pending.rescales) or (savepoint.drains and self._holds_sources):
+            if self.pending.rescales or (savepoint.drains and self._holds_sources):
                 return [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
             self.stopping.begin(savepoint)
             if savepoint.drains:
@@ -262,6 +262,7 @@ class CheckpointCoordinator:
         """Complete a checkpoint: its log entry exists (or, if it collects only committables, they are committed)."""
 
         def complete() -> list[Effect]:
+            savepoint = self.pending.savepoint_of(checkpoint_id)
             effects = self.pending.on_published(checkpoint_id, is_final, now_ms)
             self._failures.on_completed(checkpoint_id)
             self._is_congested = False
@@ -269,13 +270,17 @@ class CheckpointCoordinator:
             self.completed += 1
             if is_final:
                 self.phase = CoordinatorPhase.FINAL
-                self.stopping.end()
                 self.schedule.stop()
                 self._final_attempts.due_ms = None
                 effects += self._execute(self._decider.abandon(FailureReason.JOB_ENDED), now_ms)
+                effects += self.stopping.on_final(savepoint, self.pending)
             return effects + self._start_next(now_ms)
 
         return self._step("published", f"checkpoint {checkpoint_id}", now_ms, complete)
+
+    def on_written(self, checkpoint_id: int) -> None:
+        """Note that the directory of a savepoint is complete, before its entry in the log is begun."""
+        self.pending.on_written(checkpoint_id)
 
     def on_saved(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
         """Complete a savepoint of a job that continues."""

@@ -13,7 +13,8 @@ class CheckpointState(MachineState):
     TRIGGERED = "triggered"
     """Slots have still to acknowledge it."""
     PUBLISHING = "publishing"
-    """Every slot has acknowledged it. Its log entry may exist, so it cannot be aborted from here."""
+    """Every slot has acknowledged it. Its log entry may exist, so it cannot be aborted from here; but a savepoint whose
+    directory is still written has none yet."""
     PUBLISHED = "published"
     ABORTED = "aborted"
 
@@ -45,7 +46,9 @@ CHECKPOINT_TABLE: Table[CheckpointState] = Table(
         "trigger failed": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_ABORTED)},
         "expired": {
             _TRIGGERED: Cell("abort", (_ABORTED,)),
-            _PUBLISHING: Cell("warn, and wait as long again", (_PUBLISHING,)),
+            _PUBLISHING: Cell(
+                "a savepoint that is still written: abort; else warn, and wait as long again", (_PUBLISHING, _ABORTED)
+            ),
         },
         "generation ended": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
         "newer, or the final one, published": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
@@ -93,8 +96,10 @@ COORDINATOR_TABLE: Table[CoordinatorPhase] = Table(
         },
         "savepoint requested": {
             _STOPPED: Cell("refuse it", (_STOPPED,)),
-            _RUNNING: Cell("trigger; drains: end the sources; the job is being stopped: refuse it", (_RUNNING,)),
-            _ENDING: Cell("trigger; drains: with the final one; the job is being stopped: refuse it", (_ENDING,)),
+            _RUNNING: Cell("trigger; drains: end the sources; the job is stopped, or rescaled: refuse it", (_RUNNING,)),
+            _ENDING: Cell(
+                "trigger; drains: with the final one; the job is stopped, or rescaled: refuse it", (_ENDING,)
+            ),
             _FINAL: Cell("refuse it", (_FINAL,)),
         },
         "rescale requested": {

@@ -45,6 +45,8 @@ class PendingCheckpoint:
     expires_ms: float
     savepoint: Savepoint | None = None
     state: CheckpointState = CheckpointState.TRIGGERED
+    is_written: bool = False
+    """True for a savepoint whose directory is complete: its log entry may exist, or its output may be committed."""
     acks: dict[int, SlotAck] = field(default_factory=dict)
 
     @property
@@ -109,6 +111,11 @@ class PendingCheckpoints:
         ended = self._ended.get(checkpoint_id)
         return CheckpointState.UNKNOWN if ended is None else ended.state
 
+    def savepoint_of(self, checkpoint_id: int) -> Savepoint | None:
+        """Return the savepoint that a pending checkpoint writes; None if it is no savepoint."""
+        pending = self._pending.get(checkpoint_id)
+        return None if pending is None else pending.savepoint
+
     def next_deadline_ms(self) -> float | None:
         return min((pending.expires_ms for pending in self._pending.values()), default=None)
 
@@ -156,14 +163,21 @@ class PendingCheckpoints:
     def on_expired(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
         def expire() -> list[Effect]:
             pending = self._pending[checkpoint_id]
-            if pending.state is CheckpointState.PUBLISHING:
+            limit = f"within {self._timeout_ms / 1000:g} s"
+            if pending.state is CheckpointState.TRIGGERED:
+                detail = f"not acknowledged {limit} by slot(s) {', '.join(map(str, pending.missing))}"
+            elif pending.savepoint is not None and not pending.is_written:
+                detail = f"its metadata were not written {limit}: its storage does not answer"
+            else:
                 pending.expires_ms = now_ms + self._timeout_ms
                 return [StillPublishing(checkpoint_id, now_ms - pending.triggered_ms)]
-            slots = ", ".join(map(str, pending.missing))
-            detail = f"not acknowledged within {self._timeout_ms / 1000:g} s by slot(s) {slots}"
             return self._abort(pending, FailureReason.EXPIRED, detail)
 
         return self._step("expired", checkpoint_id, "time", now_ms, expire)
+
+    def on_written(self, checkpoint_id: int) -> None:
+        """Note that the directory of a savepoint that stops the job is complete: from now on it cannot be given up."""
+        self._pending[checkpoint_id].is_written = True
 
     def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
         def give_up() -> list[Effect]:

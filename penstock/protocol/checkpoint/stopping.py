@@ -37,9 +37,14 @@ class Stopping:
         """
         return self.savepoint is not None and self.savepoint.drains
 
-    def end(self) -> None:
-        """Forget the savepoint: the job has stopped."""
-        self.savepoint = None
+    def on_final(self, published: Savepoint | None, pending: Iterable[PendingCheckpoint]) -> list[Effect]:
+        """End the stop: the job's last checkpoint is canonical, which is `published` if it is a savepoint. One that
+        waited for a final checkpoint, which was being published when it was asked for, is refused.
+        """
+        stop, self.savepoint = self.savepoint, None
+        if stop is None or stop == published or any(p.savepoint == stop for p in pending):
+            return []
+        return [SavepointRefused(stop, FailureReason.JOB_ENDED)]
 
     def refused(self, savepoint: Savepoint, reason: FailureReason) -> SavepointRefused:
         """Return the answer to whoever asked for the savepoint, with which the job is not being stopped any more."""

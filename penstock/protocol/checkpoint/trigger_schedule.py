@@ -71,7 +71,9 @@ class TriggerSchedule:
 
 
 class FinalAttempts:
-    """Plans the attempts of one generation at its final checkpoint: the first at once, the next after a moment."""
+    """Plans the attempts of one generation at its final checkpoint: the first at once, the next after a moment. An
+    attempt that is due, but must wait for another checkpoint to end, follows that at once.
+    """
 
     def __init__(self) -> None:
         self.due_ms: float | None = None
@@ -89,5 +91,5 @@ class FinalAttempts:
         """Return whether a later attempt is due."""
         if self.due_ms is None or self.due_ms > now_ms:
             return False
-        self.due_ms = None
+        self.due_ms, self._has_begun = None, False
         return True

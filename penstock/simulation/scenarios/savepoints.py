@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
 from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.checkpoint.trigger_schedule import RETRY_FINAL_AFTER_MS
 from penstock.protocol.values.messages import ReachedEndOfData
 from penstock.protocol.values.reasons import FailureReason
 from penstock.simulation.faults import FaultPlan
@@ -95,6 +97,38 @@ class DrainFailsBehindTheEndOfItsSources(Scenario):
             self.cluster.fault_injector.inject("kill_slot")
 
 
+class StopBehindAFailedFinalCheckpoint(Scenario):
+    """All data is processed, the final checkpoint fails, and the job is stopped with a savepoint, which is written
+    slowly. The next attempt at the final checkpoint is due meanwhile. If it takes the savepoint a second time, this
+    comes too late behind the job's end, is called not taken, and its directory, which the log names, is deleted."""
+
+    section = 9
+    options = UNALIGNED | {"execution.checkpointing.timeout": "20 s"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_failed = False
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="sequence", rows=30, parallelism=2, cost_ms=0.1, keys=8)
+        job.sink(job.count(source, 2, cost_ms=0.1), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        cluster = self.cluster
+        if what == "create" and detail == METADATA_NAME and self._has_failed and not self.count:
+            self.count += 1
+            cluster.world.pass_time(2.0 * RETRY_FINAL_AFTER_MS)
+        elif what == "up" and not self._has_failed and len(cluster.drivers) == 1:
+            coordinator = cluster.drivers[-1].host.master.coordinator
+            is_final = coordinator.phase is CoordinatorPhase.ENDING and any(
+                pending.state is CheckpointState.TRIGGERED for pending in coordinator.pending
+            )
+            if is_final and coordinator.stopping.savepoint is None:
+                self._has_failed = True
+                for kind in ("expire_checkpoint", "stop_with_savepoint"):
+                    cluster.world.after(0.0, None, cluster.fault_injector.inject_unless_over, kind)
+
+
 class SavepointCommitsNothing(Scenario):
     """Output that a savepoint's writers prepare counts as committed, the job continues, and it is lost. Only what is in
     the log is committed: output that a savepoint has prepared is prepared again for the next checkpoint."""
@@ -162,7 +196,7 @@ class _WithoutRoom(Scenario):
     """Checks that savepoints that cannot be written fail, leave nothing behind, and do not disturb the job."""
 
     section = 11
-    options = UNALIGNED
+    options: ClassVar[dict[str, Any]] = UNALIGNED
     faults = FaultPlan(kinds=("savepoint",), count=8, gap_ms=15.0)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
@@ -196,6 +230,27 @@ class SavepointDirectoryFillsUp(_WithoutRoom):
         if self._written % 5 == 0:
             self.count += 1
             self.cluster.fail_next_store_call(is_carried_out=self.count % 2 == 1)
+
+
+class SavepointStorageIsSilent(_WithoutRoom):
+    """The storage of some savepoints does not answer in time to the last of what is written. They expire as
+    checkpoints that are not acknowledged do; what is written after all is deleted. Checkpoints go on, and nobody waits
+    for ever."""
+
+    options = UNALIGNED | {"execution.checkpointing.timeout": "2 s"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = 0
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        if what == "create" and detail == METADATA_NAME:
+            self._written += 1
+            if self._written % 2:
+                self.count += 1
+                self.cluster.world.pass_time(3_000.0)
+        elif what == "warn" and "has not said yet whether it is published" in detail:
+            self.cluster.world.violate(f"a savepoint has no limit: {detail}")
 
 
 class SavepointDirectoryIsRemoved(_WithoutRoom):
@@ -244,7 +299,8 @@ class SavepointNameIsTaken(Scenario):
 
 
 SCENARIOS: list[type[Scenario]] = [
-    StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources, SavepointCommitsNothing,
+    StopTakesNothingBehindItsSnapshot, StopFailsInsideARow, DrainFailsBehindTheEndOfItsSources,
+    StopBehindAFailedFinalCheckpoint, SavepointCommitsNothing, SavepointStorageIsSilent,
     DriverDiesBehindTheEntryOfAStop, NextDriverNamesTheSavepoint, SavepointDirectoryFillsUp,
     SavepointDirectoryIsRemoved, SavepointNameIsTaken,
 ]  # fmt: skip

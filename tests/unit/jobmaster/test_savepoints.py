@@ -29,10 +29,11 @@ from penstock.spark.frame_files import FrameFiles
 from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
 from penstock.storage.local import LocalStore
-from tests.unit.runtime.manual_ports import QueuedWork
+from tests.unit.runtime.manual_ports import ManualClock, QueuedWork
 from tests.unit.runtime.small_job import CommittedRows, graph_of
 
 FRAMES = f"{FRAMES_FOLDER}/rows-1"
+TIMEOUT_MS = 5000.0
 
 
 class AtOnce:
@@ -52,6 +53,8 @@ class World:
         self.answers: list[str | SavepointFailed] = []
         self.warnings: list[str] = []
         self.asked: list[Savepoint] = []
+        self.outcomes: list[str | None] = []
+        self.clock = ManualClock()
         (folder / "job" / FRAMES).mkdir(parents=True)
         for name in ("part-0.arrow", ".part-0.arrow.crc", FRAMES_MANIFEST):
             (folder / "job" / FRAMES / name).write_text(name)
@@ -64,6 +67,8 @@ class World:
             JobIdentity("a" * 32, str(folder / "job")),
             CheckpointHistory(10, str(folder / "job")),
             work or AtOnce(),
+            self.clock,
+            TIMEOUT_MS,
             lambda directory, create: LocalStore(directory, create_root=create),
             str(folder / "savepoints"),
             lambda: next(names),
@@ -73,13 +78,17 @@ class World:
         if work is not None:
             return
         self.savepoints.order(SavepointOrder(self.answers.append))
+        self.on_made()
+
+    def on_made(self) -> None:
+        """Do as slot 0 does when the savepoint is triggered."""
         (self.savepoint,) = self.asked
         self.directory = Path(self.savepoint.directory)
         self.segment = savepoint_segment_path(0, 1, "ab")
         LocalStore(self.directory).put(self.segment, [b"state"])
 
     def write(self) -> str | None:
-        """Do as when all slots have acknowledged it. Return why it failed."""
+        """Do as when all slots have acknowledged it. Return why it failed; None: it has not."""
         barrier = Barrier(1, None, kind=SnapshotKind.SAVEPOINT)
         publish = PublishCheckpoint(barrier, Generation(0, 1), (), 0.0, False, self.savepoint)
         segments = [Segment(self.segment, 5)]
@@ -87,10 +96,8 @@ class World:
         metadata = Metadata(
             FORMAT_VERSION, "a" * 32, "job", 1, 0, 1, "inc", 0, False, [], [], segments, [], enumerators, []
         )  # fmt: skip
-        outcomes: list[str | None] = []
-        self.savepoints.write(publish, metadata, outcomes.append)
-        (outcome,) = outcomes
-        return outcome
+        self.savepoints.write(publish, metadata, self.outcomes.append)
+        return self.outcomes[-1] if self.outcomes else None
 
     def files(self) -> list[str]:
         return sorted(p.relative_to(self.directory).as_posix() for p in self.directory.rglob("*") if p.is_file())
@@ -166,6 +173,41 @@ def test_one_that_may_be_in_the_log_of_a_job_that_has_ended_is_kept(tmp_path: Pa
 def test_one_that_nobody_has_begun_to_write_goes_with_its_job(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.savepoints.fail_all("the job has ended")
+    assert not world.directory.exists()
+
+
+# ---- a storage that does not answer ---------------------------------------------------------------------------------
+
+
+def test_a_directory_that_is_not_made_in_time_is_waited_for_no_longer(tmp_path: Path) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    assert world.savepoints.next_deadline_ms() is None
+    world.savepoints.order(SavepointOrder(world.answers.append, stops=True))
+    assert world.savepoints.next_deadline_ms() == TIMEOUT_MS
+    world.savepoints.on_time(TIMEOUT_MS - 1)
+    assert not world.answers
+    world.savepoints.on_time(TIMEOUT_MS)
+    (answer,) = world.answers
+    assert isinstance(answer, SavepointFailed) and "was not made within 5 s" in str(answer)
+    assert world.savepoints.next_deadline_ms() is None and not world.savepoints.pending
+    while work.run_one():
+        pass
+    assert not world.asked and len(world.answers) == 1
+    assert not any((tmp_path / "savepoints").iterdir()), "made after all, it is removed"
+
+
+def test_what_is_written_after_the_savepoint_has_expired_is_removed(tmp_path: Path) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    work.run_one()
+    world.on_made()
+    world.write()
+    world.savepoints.failed(world.savepoint, "its metadata were not written within 5 s")
+    while work.run_one():
+        pass
+    assert world.outcomes == [] and len(world.answers) == 1, "the checkpoint has ended, and hears of it no more"
     assert not world.directory.exists()
 
 

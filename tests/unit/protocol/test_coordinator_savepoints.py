@@ -14,6 +14,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     FailJob,
     PublishCheckpoint,
     SavepointRefused,
+    StillPublishing,
     TriggerCheckpoint,
 )
 from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
@@ -131,6 +132,63 @@ def test_a_job_whose_sources_were_ended_for_a_savepoint_that_fails_restarts() ->
     coordinator.on_stopped(14.0)
     (trigger,) = coordinator.on_running(G2, SLOTS, 2, 20.0)
     assert isinstance(trigger, TriggerCheckpoint) and trigger.savepoint is None, "the next one is a checkpoint again"
+
+
+def test_a_final_attempt_that_is_due_takes_no_savepoint_that_is_pending() -> None:
+    """It took it a second time, was told behind the log entry that this one came too late, and deleted both."""
+    coordinator = started(tolerable_failures_max=None, spread=0.9)
+    for subtask in range(2):
+        effects = coordinator.on_end_of_data(SubtaskId(0, subtask), 5.0)
+    assert triggered(effects) == [1]
+    coordinator.on_decline(decline(1), 10.0)
+    assert triggered(coordinator.request_savepoint(STOP, 20.0)) == [2]
+    assert coordinator.on_time(2000.0) == []
+    assert acknowledged(coordinator, 2, finished=True).is_final
+    assert coordinator.on_published(2, True, 2001.0) == []
+
+
+def test_a_final_attempt_that_is_due_follows_what_it_waits_for() -> None:
+    coordinator = started(tolerable_failures_max=None, spread=0.9)
+    for subtask in range(2):
+        coordinator.on_end_of_data(SubtaskId(0, subtask), 5.0)
+    coordinator.on_decline(decline(1), 10.0)
+    assert triggered(coordinator.request_savepoint(PLAIN, 20.0)) == [2]
+    assert coordinator.on_time(2000.0) == []
+    acknowledged(coordinator, 2)
+    assert triggered(coordinator.on_saved(2, 2001.0)) == [3]
+
+
+def test_a_drain_behind_a_final_checkpoint_that_is_published_is_refused() -> None:
+    coordinator = started(spread=0.9)
+    for subtask in range(2):
+        coordinator.on_end_of_data(SubtaskId(0, subtask), 5.0)
+    assert acknowledged(coordinator, 1, finished=True).is_final
+    assert coordinator.request_savepoint(DRAIN, 60.0) == [DrainSources()]
+    assert coordinator.on_published(1, True, 61.0) == [SavepointRefused(DRAIN, FailureReason.JOB_ENDED)]
+
+
+@pytest.mark.parametrize("savepoint", [PLAIN, ALIGNED, STOP])
+def test_no_savepoint_is_taken_behind_the_checkpoint_of_a_rescale(savepoint: Savepoint) -> None:
+    coordinator = started(spread=0.9)
+    assert triggered(coordinator.request_rescale(False, 5.0)) == [1]
+    assert coordinator.request_savepoint(savepoint, 6.0) == [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
+
+
+@pytest.mark.parametrize("savepoint", [PLAIN, STOP])
+def test_a_savepoint_whose_storage_does_not_answer_expires(savepoint: Savepoint) -> None:
+    coordinator = started(timeout_ms=50.0, spread=0.9)
+    coordinator.request_savepoint(savepoint, 10.0)
+    acknowledged(coordinator, 1)
+    assert aborted(coordinator.on_time(60.0)) == {1: FailureReason.EXPIRED}
+    assert coordinator.pending.ids == [] and coordinator.stopping.savepoint is None
+
+
+def test_a_stop_that_may_be_in_the_log_does_not_expire() -> None:
+    coordinator = started(timeout_ms=50.0, spread=0.9)
+    coordinator.request_savepoint(STOP, 10.0)
+    acknowledged(coordinator, 1)
+    coordinator.on_written(1)
+    assert coordinator.on_time(60.0) == [StillPublishing(1, 50.0)]
 
 
 @pytest.mark.parametrize("savepoint", [PLAIN, STOP])
