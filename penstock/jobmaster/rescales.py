@@ -61,7 +61,7 @@ class Rescales:
         self._declared = self._before = job.graph
         self.wanted = job.graph
         """The graph as the user wants it: as declared, or as the newest rescale that he has ordered."""
-        self._machine = Rescaling()
+        self._machine = Rescaling(self._is_done)
         self._orders: dict[int, RescaleOrder] = {}
         self._has_ended = False
         self._numbers = count(1)
@@ -96,16 +96,27 @@ class Rescales:
             order.answer(RescaleFailed(str(error)))
             return
         if graph == self._job.graph and not self._orders:
-            if not order.is_own:
-                self._want(graph)
-                # An adaptive job that runs like this for want of slots has asked for more, which its user gives up.
-                self._life.release_unneeded()
-            order.answer(None)
+            self._answer_as_is(order)
             return
         number = next(self._numbers)
         self._orders[number] = order
         rescale = Rescale(number, graph.slots)
         self._execute(self._machine.on_ordered(rescale, self._situation(), self._clock.monotonic_ms()))
+
+    def _answer_as_is(self, order: RescaleOrder) -> None:
+        """Answer an order for what the job is."""
+        if not order.is_own:
+            self._want(self._job.graph)
+            # An adaptive job that runs like this for want of slots has asked for more, which its user gives up.
+            self._life.release_unneeded()
+        order.answer(None)
+
+    def _is_done(self, rescale: Rescale) -> bool:
+        order = self._orders[rescale.number]
+        try:
+            return order.graph is None and self._graph(order) == self._job.graph
+        except RescaleRefused:
+            return False  # its turn says why
 
     def continue_as(self, graph: JobGraph, is_own: bool = False) -> None:
         """Hold the sources from the next generation on, and continue as `graph` when everything in flight is read. The
@@ -202,6 +213,8 @@ class Rescales:
                 case rescaling.Rescaled(rescale):
                     self._report(effect)
                     self._orders.pop(rescale.number).answer(None)
+                case rescaling.RunsAlready(rescale):
+                    self._answer_as_is(self._orders.pop(rescale.number))
                 case rescaling.NotRescaled(rescale, why):
                     self._life.release_unneeded()
                     self._orders.pop(rescale.number).answer(RescaleFailed(f"the job was not rescaled: {why}"))

@@ -97,6 +97,13 @@ class Rescaled:
 
 
 @dataclass(frozen=True)
+class RunsAlready:
+    """Report that the job runs as ordered: an earlier rescale has done the same."""
+
+    rescale: Rescale
+
+
+@dataclass(frozen=True)
 class NotRescaled:
     """Report that the job continues as it was. Slots that were submitted for it are released."""
 
@@ -112,7 +119,7 @@ class RestoreAgain:
     why: str
 
 
-Effect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | NotRescaled | RestoreAgain
+Effect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | RunsAlready | NotRescaled | RestoreAgain
 
 _IDLE, _GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING = RescalePhase
 
@@ -163,9 +170,11 @@ TABLE: Table[RescalePhase] = Table(
 
 
 class Rescaling:
-    """Decides about the rescales of one job."""
+    """Decides about the rescales of one job. `is_done` is asked, when the turn of a rescale has come, whether the job
+    runs like that already."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_done: Callable[[Rescale], bool]) -> None:
+        self._is_done = is_done
         self.phase = RescalePhase.IDLE
         self.story = Story()
         self._queue: deque[Rescale] = deque()
@@ -269,14 +278,18 @@ class Rescaling:
     # ---- steps --------------------------------------------------------------------------------------------------
 
     def _begin_next(self, now: Situation, now_ms: float) -> list[Effect]:
+        done: list[Effect] = []
+        # Without this: two who have asked for the same number restart the job twice.
+        while self._queue and now.generation is not None and self._is_done(self._queue[0]):
+            done.append(RunsAlready(self._queue.popleft()))
         if not self._queue:
-            return []
+            return done
         rescale = self.current = self._queue.popleft()
         self._generation = max(self._generation, now.generation or 0)
         self._began_ms = now_ms
         self._gather_by_ms = now_ms + SLOTS_LIMIT_MS
         self.phase = RescalePhase.GATHERING
-        effects: list[Effect] = []
+        effects = done
         if rescale.slots > now.slots:
             effects.append(ProvideSlots(rescale.slots))
         return effects + self._proceed(now, now_ms) if self._has_slots(now) else effects

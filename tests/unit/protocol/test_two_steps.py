@@ -39,7 +39,7 @@ RESTORE, ORDERED = Rescale(1, 3, is_restore=True), Rescale(2, 4)
 
 
 def begun() -> Rescaling:
-    machine = Rescaling()
+    machine = Rescaling(lambda rescale: False)
     assert machine.on_ordered(RESTORE, GATHERED, 0.0) == [ProvideSlots(3)]
     return machine
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_fails_fails_the_job_over_and_is_taken_again() -> None
 
 
 def test_what_a_user_has_ordered_comes_after_it() -> None:
-    machine = Rescaling()
+    machine = Rescaling(lambda rescale: False)
     machine.on_ordered(ORDERED, replace(GATHERED, processes=4), 0.0)
     machine.on_ordered(RESTORE, GATHERED, 1.0)
     assert machine.current is RESTORE and machine.queued == 1
@@ -82,7 +82,7 @@ def test_what_a_user_has_ordered_comes_after_it() -> None:
 
 def test_too_few_processes_do_not_end_it() -> None:
     """An adaptive job is lowered then, in the restart."""
-    machine = Rescaling()
+    machine = Rescaling(lambda rescale: False)
     few = replace(GATHERED, processes=2, may_come=False, may_share=False)
     machine.on_ordered(RESTORE, few, 0.0)
     assert machine.current is RESTORE and machine.phase is RescalePhase.WAITING
@@ -91,7 +91,7 @@ def test_too_few_processes_do_not_end_it() -> None:
 def test_it_is_given_up_if_the_job_restarts_in_fewer_slots_before() -> None:
     machine = begun()
     assert machine.on_refused("slots were lost", GATHERED, 5.0) == [NotRescaled(RESTORE, "slots were lost")]
-    ordered = Rescaling()
+    ordered = Rescaling(lambda rescale: False)
     ordered.on_ordered(ORDERED, replace(GATHERED, processes=4), 0.0)
     assert ordered.on_refused("slots were lost", GATHERED, 5.0) == [], "an order of a user waits"
 

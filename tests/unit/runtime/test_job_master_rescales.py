@@ -150,6 +150,21 @@ def test_what_is_so_already_is_done_at_once() -> None:
     assert answers.given == [None] and deployments(world, 0) == 1
 
 
+def test_two_who_ask_for_the_same_restart_the_job_once() -> None:
+    world, first, second, third = World(dict(SELDOM)), Answers(), Answers(), Answers()
+    world.muted.add(TriggerCheckpoint)
+    for answers, parallelism in ((first, 3), (second, 3), (third, 1)):
+        answers.ask(world, parallelism)
+        assert answers.given == []
+    world.muted.clear()
+    (trigger,) = seen_by(world, 0, TriggerCheckpoint)
+    for slot in (0, 1):
+        world.say(slot, world.ack(slot, trigger.barrier.checkpoint_id))
+    world.run_until_idle()
+    assert first.given == second.given == third.given == [None]
+    assert [r.after for r in world.master.report.rescales] == [(3, 3), (1, 1)]
+
+
 @pytest.mark.parametrize(
     ("options", "parallelism", "told"),
     [
@@ -176,11 +191,12 @@ def test_the_end_of_the_job_answers_everybody() -> None:
     assert late.refusal == "the job has ended"
 
 
-def test_a_job_is_not_stopped_while_it_is_rescaled() -> None:
+@pytest.mark.parametrize("stops", [False, True])
+def test_no_savepoint_is_taken_while_the_job_is_rescaled(stops: bool) -> None:
     world, answers = World(dict(SELDOM)), Answers()
     world.muted.add(TriggerCheckpoint)
     answers.ask(world, 3)
     told: list[str | SavepointFailed] = []
-    world.master.handle(SavepointRequested(SavepointOrder(told.append, "/savepoints", stops=True)))
+    world.master.handle(SavepointRequested(SavepointOrder(told.append, "/savepoints", stops=stops)))
     world.run_until_idle()
     assert "the job is being rescaled, or restored at another parallelism; try again" in str(told[0])
