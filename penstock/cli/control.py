@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ _POLL_S = (0.05, 0.5)
 _LINE_EVERY_S = 30.0
 _GONE = 404
 _COLUMNS_MAX = 1000
+_TIMEOUT_LIMIT = "up to execution.checkpointing.timeout"
+_DRAIN_LIMIT = "until all that its sources have read is processed, without a limit (`penstock cancel` ends that)"
 
 
 class ControlFailed(Exception):
@@ -40,7 +43,8 @@ def stop_job(
     """Stop the job with a savepoint; return its directory. Raises `ControlFailed`."""
     target = _absolute(directory)
     fields = {"targetDirectory": target, "drain": drain, "aligned": aligned, "formatType": format_type}
-    return _directory_of(job, "/stop", fields, f"job {job.job_id} ({job.job_name}) to stop", timeout)
+    what = f"job {job.job_id} ({job.job_name}) to {'process what it has, and to ' if drain else ''}stop"
+    return _directory_of(job, "/stop", fields, what, timeout, _DRAIN_LIMIT if drain else _TIMEOUT_LIMIT)
 
 
 def rescale_job(job: RunningJob, parallelism: int | dict[str, int], timeout: Duration) -> None:
@@ -60,19 +64,25 @@ def rescale_job(job: RunningJob, parallelism: int | dict[str, int], timeout: Dur
 
 
 def cancel_job(job: RunningJob, timeout: Duration) -> None:
-    """Cancel the job, and wait until its driver has released its slots. Raises `ControlFailed`."""
-    client = RestClient(job)
-    _tried(client.cancel)
-
-    def has_ended() -> bool:
-        return job not in running_jobs()
-
-    waiting = _waiting(f"job {job.job_id} ({job.job_name}) to end", timeout)
-    if not any(has_ended() for _ in waiting):
-        raise ControlFailed(
-            f"job {job.job_id} has not ended within {timeout}; it is cancelled, and its slots may hang in user code. "
-            f"Wait, or end its driver: kill {job.pid}"
-        )
+    """Cancel the job, and wait until its driver has released its slots. Raises `ControlFailed`, also if the job has
+    ended otherwise."""
+    client, trigger = RestClient(job), secrets.token_hex(16)
+    _tried(lambda: client.patch("?mode=cancel", triggerId=trigger))
+    operation = None
+    for _ in _waiting(f"job {job.job_id} ({job.job_name}) to end", timeout):
+        if operation is None:
+            operation = _tried(lambda: client.get(f"/cancellation/{trigger}"), ending=True).get("operation")
+            if operation is not None and "failure-cause" in operation:
+                raise ControlFailed(
+                    f"job {job.job_id} is not cancelled, it has ended otherwise: "
+                    f"{operation['failure-cause']['stack-trace']}"
+                )
+        if operation is not None and job not in running_jobs():
+            return
+    raise ControlFailed(
+        f"job {job.job_id} has not ended within {timeout}; it is cancelled, and its slots may hang in user code. "
+        f"Wait, or end its driver: kill {job.pid}"
+    )
 
 
 def print_running_jobs() -> bool:
@@ -125,7 +135,10 @@ def print_checkpoints(job: RunningJob) -> None:
     console.print(table)
 
 
-def _directory_of(job: RunningJob, path: str, fields: dict[str, Any], what: str, timeout: Duration) -> str:
+def _directory_of(
+    job: RunningJob, path: str, fields: dict[str, Any], what: str, timeout: Duration, limit: str = _TIMEOUT_LIMIT
+) -> str:
+    """Ask for a savepoint, and wait for its directory. `limit`: how long the job works on it."""
     client = RestClient(job)
     trigger = _tried(lambda: client.post(path, **fields))["request-id"]
     for _ in _waiting(what, timeout):
@@ -136,8 +149,8 @@ def _directory_of(job: RunningJob, path: str, fields: dict[str, Any], what: str,
         if operation is not None:
             raise ControlFailed(str(operation["failure-cause"]["stack-trace"]))
     raise ControlFailed(
-        f"waited {timeout} for {what}; the job still works on it, up to execution.checkpointing.timeout. See "
-        f"`penstock checkpoints {job.job_id}`, which shows its directory once it is complete"
+        f"waited {timeout} for {what}; the job still works on it, {limit}. See `penstock checkpoints "
+        f"{job.job_id}`, which shows its directory once it is complete"
     )
 
 

@@ -30,10 +30,13 @@ class JobClient(ABC):
         """
 
     @abstractmethod
-    def trigger_checkpoint(self) -> None:
+    def trigger_checkpoint(self) -> CompletableFuture[None]:
         """Request a checkpoint now, in addition to the periodic ones, and return at once.
 
-        `report()` shows whether it completed. A job without checkpointing ignores the request.
+        Returns:
+            A future, complete when the checkpoint is triggered, or waits for its turn; `report()` shows whether it
+            completes. Its `result()` raises `CheckpointFailed` if the job takes none now: it starts, restarts, is
+            drained or has ended, or has no checkpointing.
         """
 
     @abstractmethod

@@ -107,5 +107,9 @@ class RescaleFailed(Exception):
     """Signals that a job continues at the parallelism that it had."""
 
 
+class CheckpointFailed(Exception):
+    """Signals that a checkpoint that a user asked for was not taken."""
+
+
 class SavepointFailed(Exception):
     """Signals that a savepoint was not taken. The job continues, unless it had ended before."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.job_execution import CheckpointFailed
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, confirmed_id, without_committables
 from penstock.jobmaster.commits import CommitQueue
@@ -24,6 +25,7 @@ from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.orders import CheckpointAnswer
 from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.running_generation import RunningGeneration
@@ -39,6 +41,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     PublishCheckpoint,
     RescaleNotTaken,
     SavepointRefused,
+    StillDraining,
     StillPublishing,
     TriggerCheckpoint,
 )
@@ -62,7 +65,7 @@ from penstock.protocol.values.reasons import FailureReason
 
 _WHY_REFUSED = {
     FailureReason.NOT_ALL_TASKS_RUNNING: "the job is not running (it starts, or restarts); try again",
-    FailureReason.STOP_PENDING: "the job is being stopped with another savepoint",
+    FailureReason.STOP_PENDING: "the job is being stopped with a savepoint",
     FailureReason.JOB_ENDED: "the job has ended",
     FailureReason.JOB_FAILOVER: "the job failed over; try again",
     FailureReason.RESCALE_PENDING: "the job is being rescaled, or restored at another parallelism; try again",
@@ -110,6 +113,17 @@ class Checkpoints:
         self._failed = FailedCheckpoints(ports.console)
         self._triggered: dict[int, _Triggered] = {}
 
+    def request(self, answer: CheckpointAnswer) -> None:
+        """Take a checkpoint for a user, or say why not."""
+        refusal = self.coordinator.why_no_checkpoint
+        if refusal is not None:
+            answer(CheckpointFailed(f"no checkpoint is triggered: {_WHY_REFUSED[refusal]}"))
+        elif not self._job.settings.checkpointing:
+            answer(CheckpointFailed("checkpointing is not enabled; set execution.checkpointing.interval"))
+        else:
+            self.execute(self.coordinator.request(self._clock.monotonic_ms()))
+            answer(None)
+
     def execute(self, effects: Sequence[Effect]) -> None:
         waiting = deque(effects)
         while waiting:
@@ -138,6 +152,12 @@ class Checkpoints:
                 case DrainSources():
                     if self._running.id is not None:
                         self._running.broadcast(EndSources(self._running.id))
+                case StillDraining(waited_ms, ended, subtasks):
+                    self._console.warning(
+                        f"the sources were ended {waited_ms / 1000:.0f} s ago to stop the job, and {ended} of "
+                        f"{subtasks} subtasks have processed what they have; no checkpoint is taken meanwhile. The job "
+                        f"stops when the others have, too; `penstock cancel {self._job.identity.job_id}` ends it before"
+                    )
                 case DiscardSegments(paths, directory):
                     if directory is None:
                         self._job_directory.delete(paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
+from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.protocol.values.messages import Message
 
 
@@ -36,6 +36,8 @@ class CancelRequested:
 @dataclass(frozen=True)
 class CheckpointRequested:
     """Asks for a checkpoint now, for a user."""
+
+    answer: CheckpointAnswer
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class JobEnding:
         self._refused: CommitFailed | None = None
         self._closed: Closed | None = None
         self.suspends = False
+        self._is_decided = False
+        """True once it is decided what the log says of the end."""
         self.started_ms = 0.0
 
     def next_deadline_ms(self) -> float | None:
@@ -78,6 +80,14 @@ class JobEnding:
 
     def on_time(self, now_ms: float) -> None:
         self._execute(self._machine.handle(TimePassed(), now_ms))
+
+    def on_cancelled(self, suspends: bool) -> None:
+        """Note what was asked for: to cancel the job, or to end only this driver. A job that is about to be suspended
+        can still be cancelled, until it is decided what its log says."""
+        if not self._life.machine.is_over:
+            self.suspends = suspends
+        elif not suspends and not self._is_decided:
+            self.suspends = False
 
     def begin(self, state: str, error: str | None) -> None:
         """Begin to end the job: every slot has left, or was given up."""
@@ -142,6 +152,7 @@ class JobEnding:
             conversations.when_idle(lambda: self._handle(NothingPublishing()))
 
     def _holdings(self) -> Holdings:
+        self._is_decided = True
         store, lifecycle = self._job_directory, self._life.machine
         publication = store.publication
         is_fenced = publication is not None and publication.fence is not None and store.conversations is not None

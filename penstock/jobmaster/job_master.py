@@ -164,10 +164,10 @@ class JobMaster:
                 self._links.lost(process)
                 self._execute(self.lifecycle.on_link_lost(process, detail, self._clock.monotonic_ms()))
             case CancelRequested(suspends):
-                self._ending.suspends = suspends and not self.lifecycle.is_over
+                self._ending.on_cancelled(suspends)
                 self._execute(self.lifecycle.cancel(self._clock.monotonic_ms()))
-            case CheckpointRequested():
-                self._checkpoints.execute(self.coordinator.request(self._clock.monotonic_ms()))
+            case CheckpointRequested(answer):
+                self._checkpoints.request(answer)
             case SavepointRequested(order):
                 self.savepoints.order(order)
             case RescaleRequested(order):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaled_graph import Parallelism
 from penstock.protocol.checkpoint.savepoint import Alignment
 
 Answer = Callable[[str | SavepointFailed], None]
 """A callback that is called once: with the savepoint's directory, or with the reason why there is none."""
+
+
+CheckpointAnswer = Callable[[CheckpointFailed | None], None]
+"""A callback that is called once: with None when a checkpoint is triggered or queued, or with why there is none."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
+from penstock.common.job_execution import CheckpointFailed, JobExecutionError, JobStatus
 from penstock.monitoring.report import JobReport, VertexReport
 from penstock.rest.operations import Operations, Outcome, TooManyOperations
 from penstock.rest.views import (
@@ -33,7 +34,7 @@ from penstock.rest.views import (
 
 _TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
 _FORMATS = ("CANONICAL", "NATIVE", "DEFAULT")
-_SAVEPOINT, _CHECKPOINT, _RESCALE = "savepoint", "checkpoint", "rescale"
+_SAVEPOINT, _CHECKPOINT, _RESCALE, _CANCELLATION = "savepoint", "checkpoint", "rescale", "cancellation"
 _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
 
 
@@ -76,6 +77,7 @@ class JobApi:
                 ("GET", r"/jobs/overview", self._overview),
                 ("GET", r"/jobs/(?P<job>[^/]+)", self._details),
                 ("PATCH", r"/jobs/(?P<job>[^/]+)", self._terminate),
+                ("GET", r"/jobs/(?P<job>[^/]+)/cancellation/(?P<trigger>[^/]+)", self._cancellation_status),
                 ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/metrics", self._metrics),
                 ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/subtasks/metrics", self._aggregated_metrics),
                 ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints", self._checkpoints),
@@ -221,8 +223,14 @@ class JobApi:
         state = request.job.report.state
         if has_ended(request.job.report):
             raise RequestRefused(409, f"job {request.named['job']} has ended already ({state})")
-        request.job.client.cancel()
-        return 202, {}
+        client, trigger_id = request.job.client, request.trigger_id
+        if trigger_id is None:
+            client.cancel()
+            return 202, {}
+        return _begun(request.job, _CANCELLATION, trigger_id, lambda: _cancelled(client))
+
+    def _cancellation_status(self, request: _Request) -> Answer:
+        return _status(request, _CANCELLATION)
 
     def _checkpoint_status(self, request: _Request) -> Answer:
         return _status(request, _CHECKPOINT)
@@ -320,12 +328,33 @@ def _done(rescaled: CompletableFuture[None]) -> Outcome:
     return outcome
 
 
+def _cancelled(client: JobClient) -> Outcome:
+    """Cancel the job. It may end otherwise: its end may have begun before."""
+    client.cancel()
+    ended = client.get_job_execution_result()
+
+    def outcome() -> dict[str, Any] | None:
+        if not ended.done():
+            return None
+        error = ended.exception()
+        if error is None:
+            return {"failure-cause": _cause(JobExecutionError("the job has finished before it was cancelled"))}
+        is_cancelled = isinstance(error, JobExecutionError) and error.status is JobStatus.CANCELED
+        return {} if is_cancelled else {"failure-cause": _cause(error)}
+
+    return outcome
+
+
 def _checkpoint_after_now(job: ServedJob) -> Outcome:
     """Trigger a checkpoint. Its outcome is that of the first one that is triggered from now on."""
     newest = max((checkpoint.checkpoint_id for checkpoint in job.report.checkpoints), default=-1)
-    job.client.trigger_checkpoint()
+    generation = job.report.generation
+    accepted = job.client.trigger_checkpoint()
 
     def outcome() -> dict[str, Any] | None:
+        refusal = accepted.exception() if accepted.done() else None
+        if refusal is not None:
+            return {"failureCause": _cause(refusal)}
         report = job.report
         for checkpoint in report.checkpoints:
             if checkpoint.checkpoint_id > newest and not checkpoint.is_savepoint:
@@ -333,8 +362,13 @@ def _checkpoint_after_now(job: ServedJob) -> Outcome:
                     return {"checkpointId": checkpoint.checkpoint_id}
                 if checkpoint.status == "failed":
                     return {"failureCause": {"class": "CheckpointFailed", "stack-trace": checkpoint.failure}}
-        ended = {"class": "CheckpointFailed", "stack-trace": "the job has ended"}
-        return {"failureCause": ended} if has_ended(report) else None
+        if has_ended(report):
+            return {"failureCause": _cause(CheckpointFailed("the job has ended"))}
+        if report.generation != generation:
+            return {
+                "failureCause": _cause(CheckpointFailed("the job has restarted, and dropped the request; try again"))
+            }
+        return None
 
     return outcome
 

@@ -37,10 +37,9 @@ class Operations:
         if trigger_id in self._operations:
             return trigger_id
         finished = [name for name, operation in self._operations.items() if operation.outcome() is not None]
-        if len(self._operations) - len(finished) >= UNFINISHED_MAX:
-            raise TooManyOperations(
-                f"{UNFINISHED_MAX} savepoints and checkpoints have been asked for, and none is done"
-            )
+        unfinished = [o for name, o in self._operations.items() if name not in finished and o.kind == kind]
+        if len(unfinished) >= UNFINISHED_MAX:
+            raise TooManyOperations(f"{UNFINISHED_MAX} {kind}s are under way, and none is done: ask again when one is")
         for name in finished[: max(0, len(self._operations) - REMEMBERED_MAX + 1)]:
             del self._operations[name]
         trigger_id = trigger_id or secrets.token_hex(16)

@@ -40,9 +40,6 @@ class RestClient:
     def patch(self, path: str, **fields: Any) -> dict[str, Any]:
         return self._ask("PATCH", path, fields)
 
-    def cancel(self) -> None:
-        self._ask("PATCH", "?mode=cancel", None)
-
     def _ask(self, method: str, path: str, document: dict[str, Any] | None) -> dict[str, Any]:
         """Return the answer. Raises `DriverUnreachable` and `RequestFailed`."""
         job = self._job

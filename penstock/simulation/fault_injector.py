@@ -138,7 +138,7 @@ class FaultInjector:
 
     def request_checkpoint(self) -> None:
         """Request a checkpoint now, as a user."""
-        self._tell_driver(CheckpointRequested())
+        self._tell_driver(CheckpointRequested(lambda failed: None))
 
     def savepoint(self) -> None:
         """Ask for a savepoint, as a user; the job continues."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import (
+    CheckpointFailed,
     JobExecutionError,
     JobExecutionResult,
     JobStatus,
@@ -45,8 +46,10 @@ class EndedJobClient(JobClient):
     def cancel(self) -> CompletableFuture[None]:
         return CompletableFuture.completed(None)
 
-    def trigger_checkpoint(self) -> None:
-        """Do nothing: the job has ended."""
+    def trigger_checkpoint(self) -> CompletableFuture[None]:
+        refused: CompletableFuture[None] = CompletableFuture()
+        refused.set_exception(CheckpointFailed("the job has ended"))
+        return refused
 
     def trigger_savepoint(
         self, savepoint_directory: str | None = None, *, aligned: bool | None = None

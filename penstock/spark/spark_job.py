@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from penstock.common.configuration import Configuration
-from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
 from penstock.common.options import (
     CheckpointingOptions,
@@ -35,7 +35,7 @@ from penstock.jobmaster.events import (
 )
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.master_ports import MasterPorts
-from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
+from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.resume_or_start import is_available
 from penstock.network.control_server import ControlServer
@@ -159,7 +159,7 @@ class SparkJob:
             JobID(identity.job_id),
             lambda: self._master.report,
             lambda: self._post(CancelRequested()),
-            lambda: self._post(CheckpointRequested()),
+            lambda answer: self._loop.post(partial(self._order_checkpoint, answer)),
             lambda order: self._loop.post(partial(self._order_savepoint, order)),
             lambda order: self._loop.post(partial(self._order_rescale, order)),
             (lambda: self._post(CancelRequested(suspends=True))) if is_available(configuration) else None,
@@ -308,6 +308,12 @@ class SparkJob:
 
     def _post(self, event: Event) -> None:
         self._loop.post(partial(self._handle, event))
+
+    def _order_checkpoint(self, answer: CheckpointAnswer) -> None:
+        if self._is_ended:
+            answer(CheckpointFailed("the job has ended"))
+        else:
+            self._master.handle(CheckpointRequested(answer))
 
     def _order_savepoint(self, order: SavepointOrder) -> None:
         if self._is_ended:

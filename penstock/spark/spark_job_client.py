@@ -15,6 +15,7 @@ from typing import Any, Callable
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import (
+    CheckpointFailed,
     JobExecutionError,
     JobExecutionResult,
     JobStatus,
@@ -22,7 +23,7 @@ from penstock.common.job_execution import (
     SavepointFailed,
 )
 from penstock.common.job_id import JobID
-from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
+from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.savepoint import Alignment
@@ -41,7 +42,7 @@ class SparkJobClient(JobClient):
         job_id: JobID,
         report: Callable[[], JobReport],
         cancel: Callable[[], None],
-        trigger_checkpoint: Callable[[], None],
+        trigger_checkpoint: Callable[[CheckpointAnswer], None],
         order_savepoint: Callable[[SavepointOrder], None],
         order_rescale: Callable[[RescaleOrder], None],
         suspend: Callable[[], None] | None = None,
@@ -54,6 +55,7 @@ class SparkJobClient(JobClient):
         self._order_rescale = order_rescale
         self._suspend = suspend
         self._ordered: list[CompletableFuture[str]] = []
+        self._checkpoints: set[CompletableFuture[None]] = set()
         self._rescales: list[CompletableFuture[None]] = []
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
         self._cancelled: CompletableFuture[None] = CompletableFuture()
@@ -75,8 +77,22 @@ class SparkJobClient(JobClient):
         self._cancel()
         return self._cancelled
 
-    def trigger_checkpoint(self) -> None:
-        self._trigger_checkpoint()
+    def trigger_checkpoint(self) -> CompletableFuture[None]:
+        accepted: CompletableFuture[None] = CompletableFuture()
+        self._checkpoints.add(accepted)
+
+        def answer(failed: CheckpointFailed | None) -> None:
+            self._checkpoints.discard(accepted)
+            if failed is None:
+                accepted.set_result(None)
+            else:
+                accepted.set_exception(failed)
+
+        if self._ended.done():
+            answer(CheckpointFailed("the job has ended"))
+        else:
+            self._trigger_checkpoint(answer)
+        return accepted
 
     def trigger_savepoint(
         self, savepoint_directory: str | None = None, *, aligned: bool | None = None
@@ -144,6 +160,8 @@ class SparkJobClient(JobClient):
             )
         for order in self._ordered:  # one that came too late for the driver's loop; the others have their answers
             order.set_exception(SavepointFailed("the job has ended"))
+        for accepted in list(self._checkpoints):
+            accepted.set_exception(CheckpointFailed("the job has ended"))
         for rescaled in self._rescales:
             rescaled.set_exception(RescaleFailed("the job has ended"))
         self._cancelled.set_result(None)
@@ -241,5 +259,10 @@ def _ended_with(stopped: CompletableFuture[str], directory: str, ended: Completa
     error = ended.exception()
     if error is None:
         stopped.set_result(directory)
-    else:
-        stopped.set_exception(error)
+        return
+    assert isinstance(error, JobExecutionError)
+    # Without this: its user knows of earlier savepoints only, starts from one of them, and gets output twice.
+    way_out = f"The savepoint that the job was stopped with is complete, though: start from it with -s {directory}"
+    told = JobExecutionError(f"{error}\n{way_out}", status=error.status, job_id=error.job_id)
+    told.checkpoint_path = error.checkpoint_path
+    stopped.set_exception(told)

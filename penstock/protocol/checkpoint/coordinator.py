@@ -22,6 +22,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     FailJob,
     RescaleNotTaken,
     SavepointRefused,
+    StillDraining,
 )
 from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
 from penstock.protocol.checkpoint.coordinator_tables import COORDINATOR_TABLE, CoordinatorPhase
@@ -129,7 +130,12 @@ class CheckpointCoordinator:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float | None:
-        deadlines = (self.pending.next_deadline_ms(), self.schedule.next_ms, self._final_attempts.due_ms)
+        deadlines = (
+            self.pending.next_deadline_ms(),
+            self.schedule.next_ms,
+            self._final_attempts.due_ms,
+            self.stopping.next_warning_ms(),
+        )
         return min((t for t in deadlines if t is not None), default=None)
 
     def on_time(self, now_ms: float) -> list[Effect]:
@@ -151,13 +157,25 @@ class CheckpointCoordinator:
             effects += self._request(now_ms, is_periodic=True)
         if self._final_attempts.take_due(now_ms):
             effects += self._final(now_ms)
+        drained_ms = self.stopping.take_warning(now_ms, self.settings.timeout_ms)
+        if drained_ms is not None and self.phase is CoordinatorPhase.RUNNING:
+            effects.append(StillDraining(drained_ms, len(self._at_end), self._subtasks))
         return effects
 
     # ---- requests -----------------------------------------------------------------------------------------------
 
+    @property
+    def why_no_checkpoint(self) -> FailureReason | None:
+        """Return why nobody may request a checkpoint now; None: he may."""
+        if self.phase is CoordinatorPhase.FINAL:
+            return FailureReason.JOB_ENDED
+        if not self.may_trigger:
+            return FailureReason.NOT_ALL_TASKS_RUNNING
+        return FailureReason.STOP_PENDING if self.stopping.is_draining else None
+
     def request(self, now_ms: float) -> list[Effect]:
         """Request a checkpoint for a user: limited by what is pending, but by no pause."""
-        may_trigger = self.may_trigger and not self.stopping.is_draining
+        may_trigger = self.why_no_checkpoint is None
         return self._step("requested", "a user", now_ms, lambda: self._request(now_ms) if may_trigger else [])
 
     def request_savepoint(self, savepoint: Savepoint, now_ms: float) -> list[Effect]:
@@ -165,15 +183,13 @@ class CheckpointCoordinator:
         not hold rows in flight, nothing else is triggered."""
 
         def ask() -> list[Effect]:
-            if not self.may_trigger:
-                is_over = self.phase is CoordinatorPhase.FINAL
-                reason = FailureReason.JOB_ENDED if is_over else FailureReason.NOT_ALL_TASKS_RUNNING
-                return [SavepointRefused(savepoint, reason)]
+            if not self.may_trigger and self.why_no_checkpoint is not None:
+                return [SavepointRefused(savepoint, self.why_no_checkpoint)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
             if self.pending.rescales or (savepoint.drains and self._holds_sources):
                 return [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
-            self.stopping.begin(savepoint)
+            self.stopping.begin(savepoint, now_ms, self.settings.timeout_ms)
             if savepoint.drains:
                 refused = self._execute(self._decider.abandon(FailureReason.STOP_PENDING), now_ms)
                 # Without a source left to end, the final checkpoint may be waiting for something already.

@@ -64,6 +64,15 @@ class DrainSources:
 
 
 @dataclass(frozen=True)
+class StillDraining:
+    """Warn that the sources were ended that long ago, and `ended` of `subtasks` have processed what they have."""
+
+    waited_ms: float
+    ended: int
+    subtasks: int
+
+
+@dataclass(frozen=True)
 class DiscardSegments:
     """Delete these files: nothing names them, and nothing will. `directory`: of the savepoint that they are of."""
 
@@ -98,6 +107,7 @@ Effect = (
     | SavepointRefused
     | RescaleNotTaken
     | DrainSources
+    | StillDraining
     | DiscardSegments
     | FailJob
     | StillPublishing

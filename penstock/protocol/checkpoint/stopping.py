@@ -23,11 +23,24 @@ class Stopping:
 
     def __init__(self) -> None:
         self.savepoint: Savepoint | None = None
+        self._began_ms = self._warns_ms = 0.0
 
-    def begin(self, savepoint: Savepoint) -> None:
-        """Remember the savepoint, if it stops the job."""
+    def begin(self, savepoint: Savepoint, now_ms: float, patience_ms: float) -> None:
+        """Remember the savepoint, if it stops the job. `patience_ms`: how often to warn that the job is drained."""
         if savepoint.stops:
             self.savepoint = savepoint
+            self._began_ms, self._warns_ms = now_ms, now_ms + patience_ms
+
+    def next_warning_ms(self) -> float | None:
+        """Return when to warn that the job is still being drained: nothing limits how long that takes."""
+        return self._warns_ms if self.is_draining else None
+
+    def take_warning(self, now_ms: float, patience_ms: float) -> float | None:
+        """Return for how long the job has been drained, if it is time to warn of it."""
+        if not self.is_draining or now_ms < self._warns_ms:
+            return None
+        self._warns_ms = now_ms + patience_ms
+        return now_ms - self._began_ms
 
     @property
     def is_draining(self) -> bool:

@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.common import Configuration
-from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.common.job_execution import (
+    JobExecutionError,
+    JobExecutionResult,
+    JobStatus,
+    RescaleFailed,
+    SavepointFailed,
+)
+from penstock.common.job_id import JobID
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
 from penstock.rest.job_registry import running_jobs
@@ -158,11 +165,31 @@ def test_a_rescale_waits_until_the_job_runs_so(hosted: Hosted) -> None:
 
 
 def test_cancel_waits_for_the_end(hosted: Hosted) -> None:
-    answering = asked(hosted, lambda h: h.hosting.end())
+    def end(hosted: Hosted) -> None:
+        hosted.client.ended.set_exception(JobExecutionError("it was cancelled", status=JobStatus.CANCELED))
+        hosted.hosting.end()
+
+    answering = asked(hosted, end)
     done = penstock("cancel", JOB_ID[:5])
     answering.join()
     assert (done.exit_code, done.stderr) == (0, f"penstock: job {JOB_ID} (counting) is cancelled\n")
     assert hosted.client.cancels == 1
+
+
+@pytest.mark.parametrize("ended", ["FINISHED", "FAILED", "SUSPENDED"])
+def test_a_job_that_ended_otherwise_is_not_called_cancelled(hosted: Hosted, ended: str) -> None:
+    def end(hosted: Hosted) -> None:
+        if ended == "FINISHED":
+            hosted.client.ended.set_result(JobExecutionResult(JobID(JOB_ID), 1))
+        else:
+            hosted.client.ended.set_exception(JobExecutionError("a bad row", status=JobStatus[ended]))
+        hosted.hosting.end()
+
+    answering = asked(hosted, end)
+    done = penstock("cancel", JOB_ID)
+    answering.join()
+    why = "the job has finished before it was cancelled" if ended == "FINISHED" else "a bad row"
+    assert done.exit_code == 1 and f"it has ended otherwise: {why}" in done.stderr
 
 
 def test_checkpoints_of_a_running_job_are_shown(hosted: Hosted) -> None:

@@ -48,8 +48,8 @@ class FinishedJob(JobClient):
     ) -> CompletableFuture[str]:
         raise NotImplementedError
 
-    def trigger_checkpoint(self) -> None:
-        pass
+    def trigger_checkpoint(self) -> CompletableFuture[None]:
+        raise NotImplementedError
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return self._result

@@ -14,6 +14,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     FailJob,
     PublishCheckpoint,
     SavepointRefused,
+    StillDraining,
     StillPublishing,
     TriggerCheckpoint,
 )
@@ -200,6 +201,27 @@ def test_a_savepoint_ends_with_the_generation(savepoint: Savepoint) -> None:
     assert not [e for e in effects if isinstance(e, SavepointRefused)], "answered once"
     refused = SavepointRefused(savepoint, FailureReason.NOT_ALL_TASKS_RUNNING)
     assert coordinator.request_savepoint(savepoint, 21.0) == [refused]
+
+
+def test_a_drain_that_takes_long_is_reported_again_and_again() -> None:
+    coordinator = started(timeout_ms=50.0, spread=0.9)
+    coordinator.request_savepoint(DRAIN, 10.0)
+    assert coordinator.next_deadline_ms() == 60.0
+    coordinator.on_end_of_data(SubtaskId(0, 0), 15.0)
+    assert coordinator.on_time(60.0) == [StillDraining(50.0, 1, 2)]
+    assert coordinator.on_time(109.0) == []
+    assert coordinator.on_time(110.0) == [StillDraining(100.0, 1, 2)]
+    assert triggered(coordinator.on_end_of_data(SubtaskId(0, 1), 111.0)) == [1]
+    assert not [e for e in coordinator.on_time(160.0) if isinstance(e, StillDraining)]
+
+
+def test_a_checkpoint_that_nobody_may_ask_for_has_a_reason() -> None:
+    coordinator = started(spread=0.9)
+    assert coordinator.why_no_checkpoint is None
+    coordinator.request_savepoint(DRAIN, 10.0)
+    assert coordinator.why_no_checkpoint is FailureReason.STOP_PENDING
+    coordinator.on_stopped(20.0)
+    assert coordinator.why_no_checkpoint is FailureReason.NOT_ALL_TASKS_RUNNING
 
 
 def test_a_drain_that_has_not_reached_its_savepoint_ends_with_the_generation() -> None:

@@ -45,7 +45,8 @@ class DrivenClient(JobClient):
     asked: list[Asked] = field(default_factory=list)
     futures: list[CompletableFuture[str]] = field(default_factory=list)
     rescales: list[tuple[int | Mapping[str, int], CompletableFuture[None]]] = field(default_factory=list)
-    checkpoints_asked: int = 0
+    checkpoints: list[CompletableFuture[None]] = field(default_factory=list)
+    ended: CompletableFuture[JobExecutionResult] = field(default_factory=CompletableFuture)
     cancels: int = 0
 
     def report(self) -> JobReport:
@@ -58,14 +59,15 @@ class DrivenClient(JobClient):
         return CompletableFuture.completed(JobStatus[self.current.state])
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        return CompletableFuture()
+        return self.ended
 
     def cancel(self) -> CompletableFuture[None]:
         self.cancels += 1
         return CompletableFuture()
 
-    def trigger_checkpoint(self) -> None:
-        self.checkpoints_asked += 1
+    def trigger_checkpoint(self) -> CompletableFuture[None]:
+        self.checkpoints.append(CompletableFuture())
+        return self.checkpoints[-1]
 
     def trigger_savepoint(
         self, savepoint_directory: str | None = None, *, aligned: bool | None = None

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.common import Configuration
-from penstock.common.job_execution import RescaleFailed, SavepointFailed
+from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
 from penstock.monitoring.report import RescaleReport
 from penstock.network.listening import PortError, listen
 from penstock.rest import server
@@ -162,7 +162,31 @@ def test_a_checkpoint_is_the_first_that_is_triggered_after_the_request(hosted: H
     hosted.client.current = report(checkpoint(6), state="FINISHED")
     _, status = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/{answer['request-id']}")
     assert status["operation"]["failureCause"]["stack-trace"] == "the job has ended"
-    assert hosted.client.checkpoints_asked == 2
+    assert len(hosted.client.checkpoints) == 2
+
+
+def test_a_checkpoint_that_is_refused_or_dropped_is_no_operation_for_ever(hosted: Hosted) -> None:
+    hosted.client.current = replace(report(checkpoint(3)), generation=1)
+    paths = []
+    for _ in range(2):
+        _, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints")
+        paths.append(f"/jobs/{JOB_ID}/checkpoints/{answer['request-id']}")
+    hosted.client.checkpoints[0].set_exception(CheckpointFailed("the job restarts; try again"))
+    hosted.client.checkpoints[1].set_result(None)
+    (refused, waits) = (ask(hosted, "GET", path)[1] for path in paths)
+    assert refused["operation"]["failureCause"]["stack-trace"] == "the job restarts; try again"
+    assert waits == {"status": {"id": "IN_PROGRESS"}}
+    hosted.client.current = replace(report(checkpoint(3)), generation=2)
+    dropped = ask(hosted, "GET", paths[1])[1]
+    assert "has restarted, and dropped the request" in dropped["operation"]["failureCause"]["stack-trace"]
+
+
+def test_checkpoints_that_are_not_done_leave_room_for_a_stop(hosted: Hosted) -> None:
+    for _ in range(UNFINISHED_MAX):
+        assert ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints")[0] == 202
+    status, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/checkpoints")
+    assert status == 503 and "ask again when one is" in answer["errors"][0]
+    assert ask(hosted, "POST", f"/jobs/{JOB_ID}/stop")[0] == 202
 
 
 def test_a_job_is_cancelled_once_it_runs(hosted: Hosted) -> None:

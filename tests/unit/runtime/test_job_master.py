@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.common.job_execution import CheckpointFailed
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.log_conversations import execute
@@ -140,10 +141,20 @@ def test_a_late_acknowledgement_is_deleted() -> None:
 
 
 def test_a_user_may_ask_for_a_checkpoint() -> None:
-    world = World()
-    world.master.handle(CheckpointRequested())
+    world, told = World(), list[CheckpointFailed | None]()
+    world.master.handle(CheckpointRequested(told.append))
     world.run_until_idle()
-    assert checkpoint_entries(world) == [1]
+    assert checkpoint_entries(world) == [1] and told == [None]
+
+
+def test_a_user_hears_why_there_is_no_checkpoint() -> None:
+    world, told = World({"restart-strategy.type": "fixed-delay"}), list[CheckpointFailed | None]()
+    world.kill(0)
+    world.master.handle(CheckpointRequested(told.append))
+    assert str(told[0]).startswith("no checkpoint is triggered: the job is not running (it starts, or restarts)")
+    unchecked = World({"execution.checkpointing.interval": ""})
+    unchecked.master.handle(CheckpointRequested(told.append))
+    assert "set execution.checkpointing.interval" in str(told[1])
 
 
 # ---- failures ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def with_three_pending() -> World:
     world.muted.add(TriggerCheckpoint)
     world.at(50.0)
     for _ in range(2):
-        world.master.handle(CheckpointRequested())
+        world.master.handle(CheckpointRequested(lambda failed: None))
     world.run_until_idle()
     assert [m.barrier.checkpoint_id for m in seen_by(world, 0, TriggerCheckpoint)] == [1, 2, 3]
     return world
@@ -59,7 +59,7 @@ def test_a_trigger_behind_one_that_fails_the_job_is_not_sent(monkeypatch: pytest
     generation.]"""
     world = with_three_pending()
     for _ in range(3):
-        world.master.handle(CheckpointRequested())
+        world.master.handle(CheckpointRequested(lambda failed: None))
     working: Any = CountedSplits.snapshot
 
     def fails_once(self: CountedSplits) -> bytes:

@@ -80,6 +80,30 @@ def test_a_suspended_job_keeps_log_and_checkpoints_and_is_resumed() -> None:
     assert restored_by(again(first)) == 1
 
 
+def test_a_job_that_is_about_to_be_suspended_can_still_be_cancelled() -> None:
+    first = World({**AVAILABLE, **RETAINED})
+    first.at(60.0)
+    first.master.handle(CancelRequested(suspends=True))
+    first.master.handle(CancelRequested())
+    first.run_until_idle()
+    assert first.master.outcome is not None and not first.master.outcome.is_suspended
+    assert [entry.state for entry in read_log(first.store) if isinstance(entry, Ended)] == ["CANCELED"]
+
+
+def test_a_job_is_suspended_or_cancelled_as_its_log_says() -> None:
+    first = World({**AVAILABLE, **RETAINED})
+    first.at(60.0)
+    first.master.handle(CancelRequested(suspends=True))
+    first.work.is_paused = True
+    first.run_until_idle()
+    assert [name for name, *_ in first.work.waiting], "the log is asked whether it is ours"
+    first.master.handle(CancelRequested())
+    first.work.is_paused = False
+    first.run_until_idle()
+    assert first.master.outcome is not None and first.master.outcome.is_suspended
+    assert not any(isinstance(entry, Ended) for entry in read_log(first.store)), "its next start resumes it"
+
+
 def test_a_cancelled_job_stays_cancelled_until_somebody_resumes_it() -> None:
     first = World({**AVAILABLE, **RETAINED})
     first.at(60.0)

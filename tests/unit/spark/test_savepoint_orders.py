@@ -6,18 +6,23 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.common.job_execution import JobExecutionError, RescaleFailed, SavepointFailed
+from penstock.common.job_execution import CheckpointFailed, JobExecutionError, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
-from penstock.jobmaster.orders import RescaleOrder, SavepointOrder
+from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.spark.spark_job_client import SparkJobClient
 
 
-def client_with(orders: list[SavepointOrder], rescales: list[RescaleOrder] | None = None) -> SparkJobClient:
+def client_with(
+    orders: list[SavepointOrder],
+    rescales: list[RescaleOrder] | None = None,
+    asked: list[CheckpointAnswer] | None = None,
+) -> SparkJobClient:
     rescales = [] if rescales is None else rescales
+    asked = [] if asked is None else asked
     return SparkJobClient(
-        JobID("a" * 32), lambda: cast(Any, None), lambda: None, lambda: None, orders.append, rescales.append
+        JobID("a" * 32), lambda: cast(Any, None), lambda: None, asked.append, orders.append, rescales.append
     )
 
 
@@ -38,12 +43,27 @@ def test_a_stop_is_complete_when_the_job_has_ended_and_fails_with_it() -> None:
         assert orders[0].stops and orders[0].drains and orders[0].alignment is Alignment.ALIGNED
         orders[0].answer("/s/savepoint-1")
         assert not stopped.done(), "its output is still to be committed"
-        client.on_ended(JobOutcome(state, None if state == "FINISHED" else "no", None, 1.0))
+        client.on_ended(JobOutcome(state, None if state == "FINISHED" else "no", "/job", 1.0))
         if state == "FINISHED":
             assert stopped.result(0) == "/s/savepoint-1"
         else:
-            with pytest.raises(JobExecutionError):
+            with pytest.raises(JobExecutionError, match=r"(?s)^no\nResume from: /job\n.* with -s /s/savepoint-1$"):
                 stopped.result(0)
+
+
+def test_a_checkpoint_is_accepted_or_refused_or_comes_too_late() -> None:
+    asked: list[CheckpointAnswer] = []
+    client = client_with([], asked=asked)
+    accepted, refused, late = (client.trigger_checkpoint() for _ in range(3))
+    asked[0](None)
+    asked[1](CheckpointFailed("the job restarts"))
+    assert accepted.result(0) is None
+    with pytest.raises(CheckpointFailed, match="the job restarts"):
+        refused.result(0)
+    client.on_ended(JobOutcome("FINISHED", None, None, 1.0))
+    for future in (late, client.trigger_checkpoint()):
+        with pytest.raises(CheckpointFailed, match="the job has ended"):
+            future.result(0)
 
 
 def test_a_rescale_is_answered_by_the_driver_or_by_the_end_of_the_job() -> None:
