@@ -278,7 +278,8 @@ class Cluster:
             self.fault_injector.on_stopped()
             self.start_new_job(f"{len(self.drivers):032x}", stopped_with)
         elif outcome.state == "FINISHED":
-            self.is_over = True
+            # The driver that took the job over may have been killed before it had deleted what is no longer needed.
+            self.is_over, self.is_left_unswept = True, self.job.has_lost_its_owner
         elif outcome.state == "CANCELED" and self.job.is_resumed_after_cancel:
             self.rescale()
             self.start_driver_soon()

@@ -98,6 +98,12 @@ class PresentJob:
         """Return whether another driver owns the log, whether this one knows it or not."""
         return self.log is not None and self.log.owner != driver.incarnation
 
+    @property
+    def has_lost_its_owner(self) -> bool:
+        """Return whether no driver lives that owns the log: nobody deletes anything."""
+        living = (d.host for d in self._drivers if d.process.is_alive)
+        return all(self.has_lost_the_log(driver) for driver in living)
+
     def is_left_by(self, driver: DriverProcess) -> bool:
         """Return whether the driver is of an earlier job, from whose savepoint or checkpoint this one has started."""
         return driver.has_begun and self.has_checkpoints and driver.master.job.identity.directory != self.directory
