@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import sys
 import time
@@ -21,7 +22,7 @@ _POLL_S = (0.05, 0.5)
 _LINE_EVERY_S = 30.0
 _GONE = 404
 _COLUMNS_MAX = 1000
-_TIMEOUT_LIMIT = "up to execution.checkpointing.timeout"
+_TIMEOUT_LIMIT = "and execution.checkpointing.timeout limits each of its steps"
 _DRAIN_LIMIT = "until all that its sources have read is processed, without a limit (`penstock cancel` ends that)"
 
 
@@ -63,22 +64,23 @@ def rescale_job(job: RunningJob, parallelism: int | dict[str, int], timeout: Dur
     raise ControlFailed(f"waited {timeout} for {what}; it waits for slots, or for the job to run, and is not given up")
 
 
-def cancel_job(job: RunningJob, timeout: Duration) -> None:
-    """Cancel the job, and wait until its driver has released its slots. Raises `ControlFailed`, also if the job has
-    ended otherwise."""
+def cancel_job(job: RunningJob, timeout: Duration) -> bool:
+    """Cancel the job, and wait until its driver has released its slots. Return whether its driver has said that it is
+    cancelled, before it ended. Raises `ControlFailed`, also if the job has ended otherwise."""
     client, trigger = RestClient(job), secrets.token_hex(16)
     _tried(lambda: client.patch("?mode=cancel", triggerId=trigger))
     operation = None
     for _ in _waiting(f"job {job.job_id} ({job.job_name}) to end", timeout):
+        has_ended = job not in running_jobs()
         if operation is None:
-            operation = _tried(lambda: client.get(f"/cancellation/{trigger}"), ending=True).get("operation")
-            if operation is not None and "failure-cause" in operation:
-                raise ControlFailed(
-                    f"job {job.job_id} is not cancelled, it has ended otherwise: "
-                    f"{operation['failure-cause']['stack-trace']}"
-                )
-        if operation is not None and job not in running_jobs():
-            return
+            # A driver that has ended, or is of an older version, says nothing: the registry does.
+            with contextlib.suppress(DriverUnreachable, RequestFailed):
+                operation = client.get(f"/cancellation/{trigger}").get("operation")
+        if operation is not None and "failure-cause" in operation:
+            how = operation["failure-cause"]["stack-trace"]
+            raise ControlFailed(f"job {job.job_id} is not cancelled, it has ended otherwise: {how}")
+        if has_ended:
+            return operation is not None
     raise ControlFailed(
         f"job {job.job_id} has not ended within {timeout}; it is cancelled, and its slots may hang in user code. "
         f"Wait, or end its driver: kill {job.pid}"

@@ -236,8 +236,9 @@ def cancel(job: Job, timeout: Timeout = "2 min") -> None:
 
     with _exit_codes():
         found = _running(job)
-        cancel_job(found, _duration(timeout))
-        typer.echo(f"penstock: job {found.job_id} ({found.job_name}) is cancelled", err=True)
+        is_confirmed = cancel_job(found, _duration(timeout))
+        how = "is cancelled" if is_confirmed else "has ended; its own terminal says how"
+        typer.echo(f"penstock: job {found.job_id} ({found.job_name}) {how}", err=True)
 
 
 @app.command()

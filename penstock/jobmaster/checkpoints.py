@@ -58,7 +58,7 @@ from penstock.protocol.log.publication import (
     Subsumed,
 )
 from penstock.protocol.values import messages
-from penstock.protocol.values.elements import Generation, SnapshotKind
+from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.messages import CheckpointEnded, EndSources
 from penstock.protocol.values.metadata import EnumeratorState, Metadata
 from penstock.protocol.values.reasons import FailureReason
@@ -67,6 +67,8 @@ _WHY_REFUSED = {
     FailureReason.NOT_ALL_TASKS_RUNNING: "the job is not running (it starts, or restarts); try again",
     FailureReason.STOP_PENDING: "the job is being stopped with a savepoint",
     FailureReason.JOB_ENDED: "the job has ended",
+    FailureReason.PERIODIC_SCHEDULER_SHUTDOWN: "all data of the job is processed, and it ends",
+    FailureReason.TOO_MANY_REQUESTS: "too many have been asked for already; try again when they are done",
     FailureReason.JOB_FAILOVER: "the job failed over; try again",
     FailureReason.RESCALE_PENDING: "the job is being rescaled, or restored at another parallelism; try again",
 }
@@ -252,9 +254,6 @@ class Checkpoints:
         def written(failure: str | None) -> None:
             if failure is not None:
                 self._not_published(checkpoint_id, failure)
-            elif savepoint.stops and not self._still_runs(publish.generation):
-                # Without this: a restart is under way, and the job ends in the middle of it.
-                self._not_published(checkpoint_id, "the job failed over while the savepoint was written")
             elif savepoint.stops:
                 self.coordinator.on_written(checkpoint_id)
                 self._stop_with(savepoint, metadata, publish)
@@ -264,9 +263,6 @@ class Checkpoints:
                 self._savepoints.succeeded(savepoint)
 
         self._savepoints.write(publish, metadata, written)
-
-    def _still_runs(self, generation: Generation) -> bool:
-        return self._running.id == generation
 
     def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
         """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""

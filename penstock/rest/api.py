@@ -18,7 +18,7 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import CheckpointFailed, JobExecutionError, JobStatus
 from penstock.monitoring.report import JobReport, VertexReport
-from penstock.rest.operations import Operations, Outcome, TooManyOperations
+from penstock.rest.operations import Operations, Outcome, TooManyOperations, TriggerIdInUse
 from penstock.rest.views import (
     AGGREGATIONS,
     aggregated_metrics,
@@ -220,6 +220,7 @@ class JobApi:
             raise RequestRefused(
                 400, f"mode={mode} is not known: mode=cancel cancels; POST to /jobs/{request.named['job']}/stop stops"
             )
+        request.fields(triggerId=str)
         state = request.job.report.state
         if has_ended(request.job.report):
             raise RequestRefused(409, f"job {request.named['job']} has ended already ({state})")
@@ -299,6 +300,8 @@ def _begun(job: ServedJob, kind: str, trigger_id: str | None, begin: Callable[[]
         return 202, {"request-id": job.operations.begin(kind, trigger_id, begin)}
     except TooManyOperations as error:
         raise RequestRefused(503, str(error)) from None
+    except TriggerIdInUse as error:
+        raise RequestRefused(409, str(error)) from None
 
 
 def _status(request: _Request, kind: str) -> Answer:

@@ -19,11 +19,22 @@ class TooManyOperations(Exception):
     """Signals that a job has been asked for too much at once."""
 
 
+class TriggerIdInUse(Exception):
+    """Signals that a trigger id is that of something else that was asked for."""
+
+
 @dataclass
 class _Operation:
     kind: str
-    outcome: Outcome
+    look: Outcome
     is_fetched: bool = False
+    _outcome: dict[str, Any] | None = None
+
+    def outcome(self) -> dict[str, Any] | None:
+        """Return what came of it. Once there is an outcome it stays, whatever the job does later."""
+        if self._outcome is None:
+            self._outcome = self.look()
+        return self._outcome
 
 
 class Operations:
@@ -33,8 +44,11 @@ class Operations:
         self._operations: dict[str, _Operation] = {}
 
     def begin(self, kind: str, trigger_id: str | None, begin: Callable[[], Outcome]) -> str:
-        """Begin an operation, once per trigger id; return the id. Raises `TooManyOperations`."""
-        if trigger_id in self._operations:
+        """Begin an operation, once per trigger id; return the id. Raises `TooManyOperations`, `TriggerIdInUse`."""
+        known = None if trigger_id is None else self._operations.get(trigger_id)
+        if trigger_id is not None and known is not None:
+            if known.kind != kind:
+                raise TriggerIdInUse(f"triggerId {trigger_id} is that of a {known.kind}: give another one, or none")
             return trigger_id
         finished = [name for name, operation in self._operations.items() if operation.outcome() is not None]
         unfinished = [o for name, o in self._operations.items() if name not in finished and o.kind == kind]

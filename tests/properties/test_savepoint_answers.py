@@ -51,6 +51,7 @@ class SavepointMachine(RuleBasedStateMachine):
         self.answers: dict[str, str] = {}
         self.pending: dict[int, tuple[Barrier, Generation, set[int]]] = {}
         self.publishing: dict[int, PublishCheckpoint] = {}
+        self.written: set[Savepoint] = set()
         self.at_end: set[int] = set()
         self._run()
         while begins != "running" and len(self.at_end) < SLOTS:
@@ -156,6 +157,7 @@ class SavepointMachine(RuleBasedStateMachine):
         for checkpoint_id, publish in self.publishing.items():
             if publish.savepoint is not None and publish.savepoint.stops:
                 self.coordinator.on_written(checkpoint_id)
+                self.written.add(publish.savepoint)
 
     @precondition(lambda self: self.publishing)
     @rule(place=places, works=st.booleans())
@@ -163,8 +165,9 @@ class SavepointMachine(RuleBasedStateMachine):
         checkpoint_id = list(self.publishing)[place % len(self.publishing)]
         publish = self.publishing.pop(checkpoint_id)
         savepoint = publish.savepoint
-        lost = savepoint is not None and savepoint.stops and publish.generation != self.generation
-        if lost or not works:
+        if savepoint is not None and savepoint.stops:
+            assert savepoint in self.written or publish.generation == self.generation, "the job ends in a restart"
+        if not works:
             self._execute(
                 self.coordinator.on_not_published(checkpoint_id, FailureReason.FINALIZE_FAILURE, "full", self.now_ms)
             )
@@ -181,6 +184,8 @@ class SavepointMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         if not self.is_over:
             self._execute(self.coordinator.on_stopped(self.now_ms))
+            stop = self.coordinator.stopping.savepoint
+            assert stop is None or stop in self.written, "the next generation takes no checkpoint"
             self._run()
 
     def teardown(self) -> None:

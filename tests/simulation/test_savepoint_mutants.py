@@ -122,7 +122,7 @@ def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
 
 
 def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
-    patch(checkpoints.Checkpoints, "_still_runs", lambda self, generation: True)
+    patch(PendingCheckpoints, "_is_written_for_a_stop", lambda self, pending: False)
 
 
 def the_next_driver_names_no_savepoint(patch: Patch) -> None:

@@ -171,7 +171,9 @@ class CheckpointCoordinator:
             return FailureReason.JOB_ENDED
         if not self.may_trigger:
             return FailureReason.NOT_ALL_TASKS_RUNNING
-        return FailureReason.STOP_PENDING if self.stopping.is_draining else None
+        if self.stopping.is_draining:
+            return FailureReason.STOP_PENDING
+        return FailureReason.TOO_MANY_REQUESTS if self._decider.is_full else None
 
     def request(self, now_ms: float) -> list[Effect]:
         """Request a checkpoint for a user: limited by what is pending, but by no pause."""
@@ -183,8 +185,10 @@ class CheckpointCoordinator:
         not hold rows in flight, nothing else is triggered."""
 
         def ask() -> list[Effect]:
-            if not self.may_trigger and self.why_no_checkpoint is not None:
-                return [SavepointRefused(savepoint, self.why_no_checkpoint)]
+            if not self.may_trigger:
+                is_over = self.phase is CoordinatorPhase.FINAL
+                reason = FailureReason.JOB_ENDED if is_over else FailureReason.NOT_ALL_TASKS_RUNNING
+                return [SavepointRefused(savepoint, reason)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
             if self.pending.rescales or (savepoint.drains and self._holds_sources):
@@ -200,12 +204,14 @@ class CheckpointCoordinator:
 
     def request_rescale(self, aligned: bool, now_ms: float) -> list[Effect]:
         """Trigger the checkpoint from which the job continues at another parallelism; it passes the limit of pending
-        checkpoints, and nothing is triggered behind it. Return [] while it cannot be: ask again after each event.
+        checkpoints, waits for savepoints, and nothing is triggered behind it. Return [] while it cannot be: ask again
+        after each event.
         """
 
         def trigger() -> list[Effect]:
-            is_stopping = self.stopping.savepoint is not None
-            if self.phase is not CoordinatorPhase.RUNNING or is_stopping or self.pending.is_exclusive:
+            # Without this: a savepoint that somebody waits for is aborted when the job continues from the checkpoint.
+            is_saving = self.stopping.savepoint is not None or self.pending.saves
+            if self.phase is not CoordinatorPhase.RUNNING or is_saving or self.pending.is_exclusive:
                 return []
             return self._trigger_with(self.settings.rescale_barrier(self.next_checkpoint_id, aligned), now_ms)
 

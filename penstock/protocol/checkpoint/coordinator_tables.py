@@ -50,7 +50,10 @@ CHECKPOINT_TABLE: Table[CheckpointState] = Table(
                 "a savepoint that is still written: abort; else warn, and wait as long again", (_PUBLISHING, _ABORTED)
             ),
         },
-        "generation ended": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
+        "generation ended": {
+            _TRIGGERED: Cell("abort", (_ABORTED,)),
+            _PUBLISHING: Cell("a stop that is still written: abort", (_PUBLISHING, _ABORTED)),
+        },
         "newer, or the final one, published": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
         "published": {_PUBLISHING: Cell("remember which files it names", (_PUBLISHED,))},
         "not published": {_PUBLISHING: Cell("abort", (_ABORTED,))},
@@ -104,7 +107,7 @@ COORDINATOR_TABLE: Table[CoordinatorPhase] = Table(
         },
         "rescale requested": {
             _STOPPED: Cell("ignore", (_STOPPED,)),
-            _RUNNING: Cell("trigger; one is pending that nothing may follow: ignore", (_RUNNING,)),
+            _RUNNING: Cell("trigger; a savepoint is pending, or what nothing may follow: ignore", (_RUNNING,)),
             _ENDING: Cell("ignore", (_ENDING,)),
             _FINAL: Cell("ignore", (_FINAL,)),
         },

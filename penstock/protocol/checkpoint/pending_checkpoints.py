@@ -100,6 +100,11 @@ class PendingCheckpoints:
         return aligned or any(p.barrier.kind.terminates for p in self)
 
     @property
+    def saves(self) -> bool:
+        """Return whether a savepoint is pending."""
+        return any(p.savepoint is not None for p in self)
+
+    @property
     def rescales(self) -> bool:
         """Return whether a checkpoint is pending from which the job continues at another parallelism."""
         return any(p.barrier.kind is SnapshotKind.RESCALE for p in self)
@@ -186,7 +191,12 @@ class PendingCheckpoints:
         return self._step("trigger failed", checkpoint_id, "the JobMaster", now_ms, give_up)
 
     def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
-        return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms)
+        """Abort what is triggered, and a stop that is still written: it would end the job in the middle of a restart,
+        or keep the next generation from every checkpoint."""
+        return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms, self._is_written_for_a_stop)
+
+    def _is_written_for_a_stop(self, pending: PendingCheckpoint) -> bool:
+        return pending.barrier.kind is SnapshotKind.STOP and not pending.is_written
 
     def on_saved(self, checkpoint_id: int, now_ms: float) -> None:
         """End a savepoint that is complete. It is not canonical, so nothing older ends by it."""
@@ -253,17 +263,30 @@ class PendingCheckpoints:
         return [DiscardSegments(tuple(sorted(late)), _directory_of(savepoint))] if late else []
 
     def _abort_triggered(
-        self, event: str, checkpoint_ids: list[int], reason: FailureReason, detail: str, now_ms: float
+        self,
+        event: str,
+        checkpoint_ids: list[int],
+        reason: FailureReason,
+        detail: str,
+        now_ms: float,
+        takes_too: Callable[[PendingCheckpoint], bool] = lambda pending: False,
     ) -> list[Effect]:
+        """Abort those that are triggered, and those that are being published if `takes_too` says so."""
         effects: list[Effect] = []
         for checkpoint_id in checkpoint_ids:
-            give_up = partial(self._abort_if_triggered, checkpoint_id, reason, detail)
+            give_up = partial(self._abort_if_triggered, checkpoint_id, reason, detail, takes_too)
             effects += self._step(event, checkpoint_id, "the JobMaster", now_ms, give_up)
         return effects
 
-    def _abort_if_triggered(self, checkpoint_id: int, reason: FailureReason, detail: str) -> list[Effect]:
+    def _abort_if_triggered(
+        self,
+        checkpoint_id: int,
+        reason: FailureReason,
+        detail: str,
+        takes_too: Callable[[PendingCheckpoint], bool] = lambda pending: False,
+    ) -> list[Effect]:
         pending = self._pending.get(checkpoint_id)
-        if pending is None or pending.state is CheckpointState.PUBLISHING:
+        if pending is None or (pending.state is CheckpointState.PUBLISHING and not takes_too(pending)):
             return []
         return self._abort(pending, reason, detail)
 

@@ -86,6 +86,11 @@ class CheckpointRequestDecider:
     def queued(self) -> int:
         return len(self._queue)
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether a user's request for a checkpoint would be dropped."""
+        return len(self._queue) >= self.queue_max and not self._queue[-1].is_periodic
+
     def on_request(self, request: CheckpointRequest, situation: Situation) -> list[Decision]:
         dropped: list[Decision] = []
         if len(self._queue) >= self.queue_max:

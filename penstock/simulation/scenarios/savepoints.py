@@ -234,8 +234,8 @@ class SavepointDirectoryFillsUp(_WithoutRoom):
 
 class SavepointStorageIsSilent(_WithoutRoom):
     """The storage of some savepoints does not answer in time to the last of what is written. They expire as
-    checkpoints that are not acknowledged do; what is written after all is deleted. Checkpoints go on, and nobody waits
-    for ever."""
+    checkpoints that are not acknowledged do; what is written after all is deleted. Checkpoints continue, and nobody
+    waits for ever."""
 
     options = UNALIGNED | {"execution.checkpointing.timeout": "2 s"}
 

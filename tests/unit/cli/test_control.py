@@ -28,7 +28,7 @@ from penstock.common.job_execution import (
 from penstock.common.job_id import JobID
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
-from penstock.rest.job_registry import running_jobs
+from penstock.rest.job_registry import registry_directory, running_jobs, unregister
 from penstock.rest.rest_client import RestClient
 from penstock.storage.log import append
 from penstock.storage.opening import open_store
@@ -174,6 +174,18 @@ def test_cancel_waits_for_the_end(hosted: Hosted) -> None:
     answering.join()
     assert (done.exit_code, done.stderr) == (0, f"penstock: job {JOB_ID} (counting) is cancelled\n")
     assert hosted.client.cancels == 1
+
+
+def test_a_driver_that_has_ended_before_it_said_how_is_believed_by_the_registry(hosted: Hosted) -> None:
+    def die(hosted: Hosted) -> None:
+        (job,) = running_jobs()
+        unregister(job, registry_directory() / f"{JOB_ID}.json")
+
+    answering = asked(hosted, die)
+    done = penstock("cancel", JOB_ID)
+    answering.join()
+    told = f"penstock: job {JOB_ID} (counting) has ended; its own terminal says how\n"
+    assert (done.exit_code, done.stderr) == (0, told)
 
 
 @pytest.mark.parametrize("ended", ["FINISHED", "FAILED", "SUSPENDED"])

@@ -29,6 +29,7 @@ NO_RULE = {
     "no_first_step_of_a_restore_has_fewer_slots": "breaks the simulation's checker; a kept plan finds it",
     "nobody_gives_checkpoints_more_time": "breaks what a user of the simulation does; a kept plan finds it",
     "an_adaptive_job_may_not_grow": "breaks the simulation's checker; a kept plan finds it",
+    "what_a_killed_successor_has_left_counts_as_an_orphan": "breaks the simulation's checker; a kept plan finds it",
     "programs_of_all_drivers_are_the_newest": "breaks the simulation's checker; a kept plan finds it",
 }
 """Mutants that break no rule of PROTOCOL.md, and what they do."""

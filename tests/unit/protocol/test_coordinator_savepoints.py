@@ -19,6 +19,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     TriggerCheckpoint,
 )
 from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
+from penstock.protocol.checkpoint.request_decider import QUEUE_MAX
 from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
 from penstock.protocol.values.elements import SnapshotKind, SubtaskId
 from penstock.protocol.values.reasons import FailureReason
@@ -184,6 +185,28 @@ def test_a_savepoint_whose_storage_does_not_answer_expires(savepoint: Savepoint)
     assert coordinator.pending.ids == [] and coordinator.stopping.savepoint is None
 
 
+@pytest.mark.parametrize("savepoint", [STOP, DRAIN])
+def test_a_stop_that_is_still_written_ends_with_its_generation(savepoint: Savepoint) -> None:
+    """It kept the next generation from every checkpoint, and restarted it once more when it had failed."""
+    coordinator = started(spread=0.9)
+    coordinator.request_savepoint(savepoint, 10.0)
+    for subtask in range(2):
+        coordinator.on_end_of_data(SubtaskId(0, subtask), 11.0)
+    acknowledged(coordinator, 1, finished=True)
+    assert aborted(coordinator.on_stopped(60.0)) == {1: FailureReason.JOB_FAILOVER}
+    assert coordinator.stopping.savepoint is None
+    assert triggered(coordinator.on_running(G2, SLOTS, 2, 70.0)) == [2]
+
+
+def test_a_rescale_waits_for_savepoints() -> None:
+    coordinator = started(spread=0.9)
+    coordinator.request_savepoint(PLAIN, 5.0)
+    assert coordinator.request_rescale(False, 6.0) == []
+    acknowledged(coordinator, 1)
+    coordinator.on_saved(1, 8.0)
+    assert triggered(coordinator.request_rescale(False, 9.0)) == [2]
+
+
 def test_a_stop_that_may_be_in_the_log_does_not_expire() -> None:
     coordinator = started(timeout_ms=50.0, spread=0.9)
     coordinator.request_savepoint(STOP, 10.0)
@@ -222,6 +245,11 @@ def test_a_checkpoint_that_nobody_may_ask_for_has_a_reason() -> None:
     assert coordinator.why_no_checkpoint is FailureReason.STOP_PENDING
     coordinator.on_stopped(20.0)
     assert coordinator.why_no_checkpoint is FailureReason.NOT_ALL_TASKS_RUNNING
+    coordinator.on_running(G2, SLOTS, 2, 30.0)
+    for _ in range(QUEUE_MAX):
+        assert coordinator.why_no_checkpoint is None
+        coordinator.request(31.0)
+    assert coordinator.why_no_checkpoint is FailureReason.TOO_MANY_REQUESTS
 
 
 def test_a_drain_that_has_not_reached_its_savepoint_ends_with_the_generation() -> None:

@@ -179,6 +179,8 @@ def test_a_checkpoint_that_is_refused_or_dropped_is_no_operation_for_ever(hosted
     hosted.client.current = replace(report(checkpoint(3)), generation=2)
     dropped = ask(hosted, "GET", paths[1])[1]
     assert "has restarted, and dropped the request" in dropped["operation"]["failureCause"]["stack-trace"]
+    hosted.client.current = replace(report(checkpoint(3), checkpoint(4)), generation=2)
+    assert ask(hosted, "GET", paths[1])[1] == dropped, "what it was told stays"
 
 
 def test_checkpoints_that_are_not_done_leave_room_for_a_stop(hosted: Hosted) -> None:
@@ -192,6 +194,12 @@ def test_checkpoints_that_are_not_done_leave_room_for_a_stop(hosted: Hosted) -> 
 def test_a_job_is_cancelled_once_it_runs(hosted: Hosted) -> None:
     assert ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=cancel") == (202, {})
     assert hosted.client.cancels == 1
+    status, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=cancel", '{"triggerId": 5}')
+    assert status == 400 and "'triggerId' must be a string" in answer["errors"][0]
+    _, answer = ask(hosted, "POST", f"/jobs/{JOB_ID}/savepoints")
+    body = json.dumps({"triggerId": answer["request-id"]})
+    status, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=cancel", body)
+    assert status == 409 and "is that of a savepoint" in answer["errors"][0]
     hosted.client.current = report(state="CANCELED")
     assert ask(hosted, "PATCH", f"/jobs/{JOB_ID}")[0] == 409
     status, answer = ask(hosted, "PATCH", f"/jobs/{JOB_ID}?mode=stop")

@@ -147,16 +147,6 @@ def test_a_user_may_ask_for_a_checkpoint() -> None:
     assert checkpoint_entries(world) == [1] and told == [None]
 
 
-def test_a_user_hears_why_there_is_no_checkpoint() -> None:
-    world, told = World({"restart-strategy.type": "fixed-delay"}), list[CheckpointFailed | None]()
-    world.kill(0)
-    world.master.handle(CheckpointRequested(told.append))
-    assert str(told[0]).startswith("no checkpoint is triggered: the job is not running (it starts, or restarts)")
-    unchecked = World({"execution.checkpointing.interval": ""})
-    unchecked.master.handle(CheckpointRequested(told.append))
-    assert "set execution.checkpointing.interval" in str(told[1])
-
-
 # ---- failures ---------------------------------------------------------------------------------------------------
 
 

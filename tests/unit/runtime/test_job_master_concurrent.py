@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.common.job_execution import CheckpointFailed
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import TriggerCheckpoint
@@ -72,3 +73,13 @@ def test_a_trigger_behind_one_that_fails_the_job_is_not_sent(monkeypatch: pytest
     assert world.master.lifecycle.generation == Generation(0, 2)
     sent = [m for m in seen_by(world, 0, TriggerCheckpoint) if m.generation == Generation(0, 1)]
     assert [m.barrier.checkpoint_id for m in sent] == [1, 2, 3], "none of those that waited was sent"
+
+
+def test_a_user_hears_why_there_is_no_checkpoint() -> None:
+    world, told = World({"restart-strategy.type": "fixed-delay"}), list[CheckpointFailed | None]()
+    world.kill(0)
+    world.master.handle(CheckpointRequested(told.append))
+    assert str(told[0]).startswith("no checkpoint is triggered: the job is not running (it starts, or restarts)")
+    unchecked = World({"execution.checkpointing.interval": ""})
+    unchecked.master.handle(CheckpointRequested(told.append))
+    assert "set execution.checkpointing.interval" in str(told[1])
