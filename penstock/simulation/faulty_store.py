@@ -137,7 +137,7 @@ class FaultyStore:
             found = sorted(name[skip:] for name in self._shared.objects if name.startswith(below))
         return self._shared.on_listed(self._process.name, prefix, found)
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         start = f"{prefix}/" if prefix else ""
         below = (path.removeprefix(start).partition("/") for path in self.list(prefix))
         return sorted({name for name, slash, _ in below if slash})

@@ -35,8 +35,8 @@ class BackedUpStore:
     def list(self, prefix: str) -> list[str]:
         return self._store.list(prefix)
 
-    def folders(self, prefix: str) -> builtins.list[str]:
-        return self._store.folders(prefix)
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
+        return self._store.folders(prefix, with_links)
 
 
 class _CopyingWriter:

@@ -187,7 +187,7 @@ class BucketStore:
             if found["path"].startswith(self._prefix)
         )
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         folder = self._folder(prefix)
         listed = self._requests.call("list", prefix, lambda: self._obstore.list_with_delimiter(self._client, folder))
         return sorted(path.rpartition("/")[2] for path in listed["common_prefixes"])

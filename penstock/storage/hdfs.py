@@ -179,7 +179,7 @@ class HdfsStore:
             if not status.isdir
         )
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         return sorted(path.rpartition("/")[2] for path, status in self._listed(prefix, recursive=False) if status.isdir)
 
     def _listed(self, prefix: str, recursive: bool) -> builtins.list[tuple[str, Any]]:

@@ -162,10 +162,11 @@ class LocalStore:
                 found.append(Found(path.relative_to(self.root).as_posix(), stat.st_size, stat.st_mtime))
         return sorted(found)
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         start = self._target(prefix) if prefix else self.root
         try:
-            return sorted(path.name for path in start.iterdir() if path.is_dir() and not path.name.startswith("."))
+            with os.scandir(start) as entries:
+                return sorted(e.name for e in entries if not e.name.startswith(".") and _is_folder(e, with_links))
         except (FileNotFoundError, NotADirectoryError):
             self._check_root()
             return []
@@ -325,6 +326,15 @@ class _LocalWriter:
         if self._file is None:
             self._file = self._store.new_file(self._target)
         return self._file
+
+
+def _is_folder(entry: os.DirEntry[str], with_links: bool) -> bool:
+    """Return whether this is a folder. A link to what cannot be looked at is none."""
+    if not entry.is_symlink():
+        return entry.is_dir(follow_symlinks=False)
+    with contextlib.suppress(OSError):
+        return with_links and entry.is_dir()
+    return False
 
 
 def _raise(error: OSError) -> None:

@@ -68,7 +68,7 @@ class MemoryStore:
         with self._lock:
             return sorted(path for path in self._objects if not prefix or path.startswith(f"{prefix}/"))
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         start = f"{prefix}/" if prefix else ""
         below = (path.removeprefix(start).partition("/") for path in self.list(prefix))
         return sorted({name for name, slash, _ in below if slash})

@@ -41,8 +41,10 @@ def list_metadata(store: ObjectStore) -> list[MetadataName]:
     """Return the names of all checkpoints' metadata in a job's directory, by the folders that they lie in.
 
     The rest is not looked at: `results/` grows for as long as the job runs. A crash can leave a folder empty on a disk.
+    A folder that is a link is somebody else's. Without this: a checkpoint is moved to an archive, a link is left in its
+    place, and the sweep deletes its metadata in the archive.
     """
-    paths = [f"{folder}/{METADATA_NAME}" for folder in store.folders("")]
+    paths = [f"{folder}/{METADATA_NAME}" for folder in store.folders("", with_links=False)]
     return [name for path in paths if isinstance(name := parse(path), MetadataName) and name.path == path]
 
 

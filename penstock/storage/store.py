@@ -92,8 +92,10 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> list[str]:
         """Return the paths of all objects below the folder `prefix` ("" is all), sorted. [] if there are none."""
 
-    def folders(self, prefix: str) -> builtins.list[str]:
-        """Return the names of the folders directly below `prefix`, sorted. It costs no more if much lies in them."""
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
+        """Return the names of the folders directly below `prefix`, sorted. It costs no more if much lies in them.
+        `with_links`: also of those that are links to a folder, in a file system.
+        """
 
     def delete(self, path: str) -> None:
         """Delete exactly this object. It is no error if it is missing already."""

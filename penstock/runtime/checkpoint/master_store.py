@@ -67,7 +67,7 @@ class MasterStore:
     def list(self, prefix: str) -> list[str]:
         raise StoreError("only the driver lists objects in its memory")
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         raise StoreError("only the driver lists objects in its memory")
 
     def delete(self, path: str) -> None:

@@ -40,3 +40,17 @@ def test_a_folder_that_a_killed_driver_has_emptied_is_removed(tmp_path: Path) ->
     assert not (tmp_path / "chk-3").exists()
     (tmp_path / "chk-4").mkdir()  # a driver that publishes has made it, and links the metadata next
     assert sweep.deletable(_look_around(store, sweep, 0.0), frozenset()) == []
+
+
+def test_a_checkpoint_that_was_moved_to_an_archive_stays_there(tmp_path: Path) -> None:
+    """A link is left in its place, to what this process may see or not."""
+    archived = tmp_path / "archive" / "chk-3"
+    archived.mkdir(parents=True)
+    (archived / "_metadata").write_bytes(b"x")
+    store = LocalStore(tmp_path / "job", create_root=True)
+    (tmp_path / "job" / "chk-3").symlink_to(archived)
+    (tmp_path / "job" / "chk-2").symlink_to(tmp_path / "job" / "chk-2")
+    sweep = Sweep(Generation(1, 0), 4)
+    found = _look_around(store, sweep, 0.0)
+    store.delete_all(sweep.deletable(found, frozenset()))
+    assert found == [] and (archived / "_metadata").exists()

@@ -37,7 +37,7 @@ class CountingStore(MemoryStore):
         self.listed += len(found)
         return found
 
-    def folders(self, prefix: str) -> builtins.list[str]:
+    def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         start = f"{prefix}/" if prefix else ""
         below = (path.removeprefix(start).partition("/") for path in super().list(prefix))
         found = sorted({name for name, slash, _ in below if slash})

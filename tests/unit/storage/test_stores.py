@@ -256,3 +256,16 @@ def test_creation_is_exclusive_between_two_store_objects(tmp_path: Path) -> None
     for thread in threads:
         thread.join(timeout=30)
     assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
+
+
+def test_links_are_folders_where_they_are_asked_for_and_lead_to_one_that_can_be_seen(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"x")
+    store = LocalStore(tmp_path / "store", create_root=True)
+    (tmp_path / "store" / "a").mkdir()
+    for name, target in {"b": elsewhere, "c": tmp_path / "file", "d": tmp_path / "none", ".e": elsewhere}.items():
+        (tmp_path / "store" / name).symlink_to(target)
+    (tmp_path / "store" / "f").symlink_to("f")  # to look at it is an error, as in a folder that nobody may enter
+    assert store.folders("") == ["a", "b"]
+    assert store.folders("", with_links=False) == ["a"]
