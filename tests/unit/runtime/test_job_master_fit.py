@@ -25,7 +25,7 @@ from penstock.storage.sealed import seal
 from penstock.storage.store import ObjectStore
 from penstock.storage.store_settings import StoreSettings
 from tests.unit.runtime.manual_ports import Directories
-from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices
+from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, checkpoint_entries, two_vertices
 
 RESUMED = JobIdentity(JOB_ID, DIRECTORY, resume=True)
 OTHER = "f" * 32
@@ -90,6 +90,19 @@ def test_rows_of_a_channel_that_there_is_not(ran: Directories, identify: Identif
     options = {f"execution.{key}.checkpoint-id": str(checkpoint_id), f"penstock.{key}.channels": "a-b-0-1"}
     world = World(options, directories=ran, identity=identity, incarnation="two")
     assert world.master.outcome is not None and re.search(says, str(world.master.outcome.error))
+
+
+def test_a_job_has_no_checkpoint_of_its_own_that_the_option_would_mean_later(ran: Directories) -> None:
+    """A configuration that several jobs share names a checkpoint whose rows are given up, of some other job."""
+    names = {"execution.state-recovery.without-channel-state.checkpoint-id": "7"}
+    fresh = World(names, directories=Directories())
+    fresh.at(250.0)
+    assert checkpoint_entries(fresh)[0] == 8
+    before = newest(ran).checkpoint_id
+    assert before < 7
+    resumed = World(names, directories=ran, resume=True, incarnation="two")
+    resumed.at(150.0)
+    assert next(own for own in checkpoint_entries(resumed) if own > before) == 8
 
 
 def test_it_is_refused_in_the_words_that_the_job_master_has(ran: Directories) -> None:
