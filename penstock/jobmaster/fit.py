@@ -128,7 +128,7 @@ def check_fit(
     Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
         raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
-    found = _to_restore(identity, open_store)
+    found = _to_restore(identity, open_store, give_up)
     if found is not None:
         try:
             metadata, _ = without_channel_state(found.metadata, give_up)
@@ -158,7 +158,7 @@ def _has_log(directory: str, open_store: OpenStore) -> bool:
         return False
 
 
-def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint | None:
+def _to_restore(identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiveUp) -> FoundCheckpoint | None:
     """Return the metadata of the checkpoint to restore, or None if there is none or it cannot be read yet."""
     directory, start = identity.directory, identity.start_from
     if identity.resume and directory is not None:
@@ -181,7 +181,7 @@ def _to_restore(identity: JobIdentity, open_store: OpenStore) -> FoundCheckpoint
         if isinstance(found, FoundCheckpoint):
             return found
         start = found
-    return None if start is None else FoundCheckpoint(read_start(open_store, start).metadata, start.directory)
+    return None if start is None else FoundCheckpoint(read_start(open_store, start, give_up).metadata, start.directory)
 
 
 def _read(store: ObjectStore, newest: CheckpointEntry, directory: str) -> Metadata:

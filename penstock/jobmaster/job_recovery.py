@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.graph.compatibility import IncompatibleGraph
@@ -175,8 +176,9 @@ class JobRecovery:
             self._found, self._start = result, start
             self._handle(StartRead(result.warning))
 
-        open_store = self._ports.open_store
-        self._ports.work.submit("read the checkpoint to start from", lambda: read_start(open_store, start), done)
+        open_store, give_up = self._ports.open_store, self._job.settings.without_channel_state
+        read = partial(read_start, open_store, start, give_up)
+        self._ports.work.submit("read the checkpoint to start from", read, done)
 
     def _fit(self) -> None:
         job, life, point, warn = self._job, self._life, self._found, self._ports.console.warning

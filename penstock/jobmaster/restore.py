@@ -10,7 +10,13 @@ from penstock.graph.compatibility import IncompatibleGraph
 from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore, RestoreSourceError
 from penstock.protocol.log.publication import unrestorable
 from penstock.protocol.restore.drained import undrained
-from penstock.protocol.restore.given_up import GivenUp, RowsToGiveUp, unknown_channels, without_rows_in_flight
+from penstock.protocol.restore.given_up import (
+    NOTHING,
+    GivenUp,
+    RowsToGiveUp,
+    unknown_channels,
+    without_rows_in_flight,
+)
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
@@ -48,12 +54,18 @@ def without_channel_state(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Me
         return metadata, None
     if unknown := unknown_channels(metadata, give_up.channels):
         raise IncompatibleGraph(_no_such_channel(metadata, unknown[0]))
-    metadata, given_up = without_rows_in_flight(metadata, give_up.channels or None)
+    metadata, given_up = _left_of(metadata, give_up)
     rows = sum(channel.rows for channel in given_up)
     return metadata, (
         f"{rows} rows that were in flight in checkpoint {give_up.checkpoint_id} are given up, as "
         f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{_listed(given_up)}"
     )
+
+
+def _left_of(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Metadata, list[GivenUp]]:
+    if metadata.checkpoint_id != give_up.checkpoint_id:
+        return metadata, []
+    return without_rows_in_flight(metadata, give_up.channels or None)
 
 
 def _no_such_channel(metadata: Metadata, name: str) -> str:
@@ -78,12 +90,14 @@ def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
     return store
 
 
-def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePoint:
-    """Read a checkpoint of another job, and check that it is complete. Raises `RestoreSourceError`."""
+def read_start(open_store: OpenStore, start: CheckpointToStartFrom, give_up: RowsToGiveUp = NOTHING) -> RestorePoint:
+    """Read a checkpoint of another job, all of it, and check that it is complete but for rows in flight that a user
+    gives up. Raises `RestoreSourceError`.
+    """
     try:
         store = open_store(start.directory, False)
         metadata = undrained(read_metadata(store, start.metadata_path))
-        check_segments(store, metadata)
+        check_segments(store, _left_of(metadata, give_up)[0])
         newest = None if start.is_savepoint else newest_checkpoint(store)
     except StoreError as error:
         what = "savepoint" if start.is_savepoint else "checkpoint"
@@ -101,13 +115,26 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom) -> RestorePo
 
 
 def check_segments(store: ObjectStore, metadata: Metadata) -> None:
-    """Check that every file that the checkpoint names exists in its full length; the content is checked while it is
-    read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`.
+    """Check that every file in which something of the checkpoint lies exists in its full length; the content is checked
+    while it is read. Raises `DamagedObject`, `ObjectMissing`, `StoreError`.
     """
-    for segment in metadata.segments:
-        size = store.size(segment.path)
-        if size != segment.length_bytes:
+    with_content = _with_content(metadata)
+    for number, segment in enumerate(metadata.segments):
+        if number in with_content and (size := store.size(segment.path)) != segment.length_bytes:
             raise DamagedObject(f"{segment.path} has {size} bytes, but was written with {segment.length_bytes}")
+
+
+def _with_content(metadata: Metadata) -> set[int]:
+    """Return the numbers of the segments in which state or rows in flight lie. Where rows are given up, these are not
+    all. Without this: a file that held nothing else is lost, and to give its rows up is no way past that."""
+    numbers: set[int] = set()
+    for snapshot in metadata.subtasks:
+        pieces = [capture.pieces for cut in snapshot.inputs for capture in cut.captures]
+        pieces += [capture.pieces for cut in snapshot.outputs for capture in cut.captures]
+        pieces += [layer.pieces for layer in snapshot.layers]
+        numbers.update(piece.segment for of_one in pieces for piece in of_one)
+        numbers.update(state.segment for state in snapshot.keyed)
+    return numbers
 
 
 def check_log(store: ObjectStore) -> None:

@@ -19,7 +19,14 @@ from penstock import __version__ as penstock_version
 from penstock.cli.checkpoint_tables import size_of
 from penstock.cli.main import app
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
-from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata, Segment, SubtaskSnapshot, VertexShape
+from penstock.protocol.values.metadata import (
+    FORMAT_VERSION,
+    Metadata,
+    Segment,
+    StateRange,
+    SubtaskSnapshot,
+    VertexShape,
+)
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append
 from penstock.storage.metadata_file import encode_metadata, metadata_crc, read_metadata
@@ -156,7 +163,9 @@ def job(tmp_path: Path) -> Path:
     """A job's directory with a log of one checkpoint that was kept when the job was cancelled."""
     folder = tmp_path / "checkpoints" / ("ab" * 16)
     store = open_store(str(folder), create_root=True)
-    snapshot = SubtaskSnapshot(0, 0, [], [], [], [], [], [], [], unaligned=True, persisted_bytes=2048, state_bytes=10)
+    state = StateRange("0" * 32, "counts", 0, 0, 10, 0, 1)
+    told: dict[str, Any] = {"unaligned": True, "persisted_bytes": 2048, "state_bytes": 10}
+    snapshot = SubtaskSnapshot(0, 0, [], [], [], [state], [], [], [], **told)
     segment = Segment("shared/g0-0_inc_s0_c4_rnd", 3000)
     shape = VertexShape(0, "source -> map", ["0" * 32], ["source"], 1, 128)
     metadata = Metadata(

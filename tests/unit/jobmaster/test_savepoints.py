@@ -24,7 +24,14 @@ from penstock.jobmaster.savepoints import NAMES_MAX, Savepoints
 from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
 from penstock.protocol.checkpoint.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
-from penstock.protocol.values.metadata import FORMAT_VERSION, EnumeratorState, Metadata, Segment
+from penstock.protocol.values.metadata import (
+    FORMAT_VERSION,
+    EnumeratorState,
+    Metadata,
+    Segment,
+    StateRange,
+    SubtaskSnapshot,
+)
 from penstock.spark.frame_files import FrameFiles
 from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
@@ -92,9 +99,11 @@ class World:
         barrier = Barrier(1, None, kind=SnapshotKind.SAVEPOINT)
         publish = PublishCheckpoint(barrier, Generation(0, 1), (), 0.0, False, self.savepoint)
         segments = [Segment(self.segment, 5)]
+        state = StateRange("a" * 32, "counts", 0, 0, 5, 0, 1)
+        subtasks = [SubtaskSnapshot(0, 0, [], [], [], [state], [], [], [])]
         enumerators = [EnumeratorState(self._source, encode_split({"folder": FRAMES, "splits": []}))]
         metadata = Metadata(
-            FORMAT_VERSION, "a" * 32, "job", 1, 0, 1, "inc", 0, False, [], [], segments, [], enumerators, []
+            FORMAT_VERSION, "a" * 32, "job", 1, 0, 1, "inc", 0, False, [], [], segments, subtasks, enumerators, []
         )  # fmt: skip
         self.savepoints.write(publish, metadata, self.outcomes.append)
         return self.outcomes[-1] if self.outcomes else None

@@ -45,7 +45,7 @@ from penstock.protocol.values.messages import (
     SubtaskFailed,
     TriggerCheckpoint,
 )
-from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, SubtaskSnapshot
+from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, StateRange, SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.log import read_log
@@ -306,8 +306,9 @@ class World:
         generation = played.generation or Generation(0, 1)
         zeros = [0] * self.master.job.graph.slots
         finished = played.is_finished
+        stored = [] if path is None else [StateRange("a" * 32, "state", 0, 0, len(b"segment"), 0, 1)]
         source = SubtaskSnapshot(
-            0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], [], [], [], [], finished=finished, state_bytes=3
+            0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], stored, [], [], [], finished=finished, state_bytes=3
         )
         committable = Committable("b" * 32, b"%d-%d" % (checkpoint_id, slot), checkpoint_id)
         sink = SubtaskSnapshot(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.common.configuration import Configuration
@@ -16,7 +17,8 @@ from penstock.jobmaster.fit import check_fit, fitted
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
 from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
-from penstock.protocol.values.metadata import FORMAT_VERSION
+from penstock.protocol.values.messages import SlotAck
+from penstock.protocol.values.metadata import FORMAT_VERSION, Capture, InflightRange, OutputCut
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append, log_length, newest_checkpoint
 from penstock.storage.metadata_file import read_metadata
@@ -90,6 +92,47 @@ def test_rows_of_a_channel_that_there_is_not(ran: Directories, identify: Identif
     options = {f"execution.{key}.checkpoint-id": str(checkpoint_id), f"penstock.{key}.channels": "a-b-0-1"}
     world = World(options, directories=ran, identity=identity, incarnation="two")
     assert world.master.outcome is not None and re.search(says, str(world.master.outcome.error))
+
+
+class WithRowsInFlight(World):
+    """A job whose slot 1 stores nothing but a row in flight."""
+
+    def _acknowledged(self, slot: int, checkpoint_id: int, path: str | None) -> SlotAck:
+        ack = super()._acknowledged(slot, checkpoint_id, path)
+        if slot != 1:
+            return ack
+        source, sink = ack.subtasks
+        piece = InflightRange(0, 1, 0, 0, len(b"segment"), 0)
+        sent = OutputCut("a-b-0-0", [0, 1], [Capture(1, [piece], [])])
+        source = msgspec.structs.replace(source, outputs=[sent], keyed=[])
+        return msgspec.structs.replace(ack, subtasks=[source, sink])
+
+
+@pytest.mark.parametrize("is_truncated", [False, True])
+@pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
+def test_a_lost_file_that_held_nothing_but_rows_that_are_given_up(identify: Identify, is_truncated: bool) -> None:
+    directories = Directories()
+    WithRowsInFlight(directories=directories).at(150.0)
+    identity, checkpoint_id = identify(directories), newest(directories).checkpoint_id
+    store = directories.stores[DIRECTORY]
+    (path,) = [path for path in store.list("shared") if f"_s1_c{checkpoint_id}_" in path]
+    store.delete(path)
+    if is_truncated:
+        store.put(path, [b"seg"])
+
+    def run(name: str, options: dict[str, str]) -> World:
+        own = identity if identity.resume else replace(identity, directory=f"/checkpoints/{name}")
+        return World(options, directories=directories, identity=own, incarnation=name)
+
+    refused = run("whole", {})
+    assert refused.master.outcome is not None and path in str(refused.master.outcome.error)
+    key = "state-recovery.without-channel-state"
+    give_up = {f"execution.{key}.checkpoint-id": str(checkpoint_id)}
+    refused = run("others", give_up | {f"penstock.{key}.channels": "a-b-0-0[0 -> 0]"})
+    assert refused.master.outcome is not None and path in str(refused.master.outcome.error)
+    check_fit(two_vertices(), identity, directories.open, False, RowsToGiveUp(checkpoint_id))
+    world = run("without", give_up)
+    assert world.master.outcome is None and world.console.warnings[0].startswith("1 rows that were in flight")
 
 
 def test_a_job_has_no_checkpoint_of_its_own_that_the_option_would_mean_later(ran: Directories) -> None:
