@@ -17,7 +17,8 @@ from penstock.protocol.restore.given_up import (
     unknown_channels,
     without_rows_in_flight,
 )
-from penstock.protocol.values.metadata import Metadata
+from penstock.protocol.restore.given_up_broadcasts import unequal_receivers, with_state_of_one
+from penstock.protocol.values.metadata import EdgeShape, Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
 from penstock.storage.log import newest_checkpoint
@@ -48,18 +49,38 @@ class RestorePoint:
 
 def without_channel_state(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Metadata, str | None]:
     """Return the metadata without the rows in flight that a user gives up, and what is lost, if it is of that
-    checkpoint; else as it is. Raises `IncompatibleGraph` if the checkpoint has no such channel.
+    checkpoint; else as it is. Raises `IncompatibleGraph` if the checkpoint has no such channel, or if receivers of a
+    broadcast would read different rows.
     """
     if metadata.checkpoint_id != give_up.checkpoint_id:
         return metadata, None
     if unknown := unknown_channels(metadata, give_up.channels):
         raise IncompatibleGraph(_no_such_channel(metadata, unknown[0]))
-    metadata, given_up = _left_of(metadata, give_up)
+    left, given_up = _left_of(metadata, give_up)
+    unequal = unequal_receivers(metadata, left, {channel.edge for channel in given_up})
+    if in_the_way := [edge for of_one in unequal for edge in of_one.in_the_way]:
+        raise IncompatibleGraph(
+            f"checkpoint {metadata.checkpoint_id}: receivers of {_broadcasts(metadata, in_the_way)} would read "
+            "different rows, because some of those in flight to them are given up, and others are not",
+            [edge.name for edge in in_the_way],
+        )
     rows = sum(channel.rows for channel in given_up)
-    return metadata, (
-        f"{rows} rows that were in flight in checkpoint {give_up.checkpoint_id} are given up, as "
-        f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{_listed(given_up)}"
+    differ = "".join(
+        f"\n  some receivers of {_broadcasts(metadata, of_one.edges)} had read rows that others lose now: all get the "
+        f"broadcast state of subtask {of_one.receiver}, which had read most. What it did for these rows to its own "
+        "keys and lists is not done in the others"
+        for of_one in unequal
     )
+    return with_state_of_one(left, unequal), (
+        f"{rows} rows that were in flight in checkpoint {give_up.checkpoint_id} are given up, as "
+        f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{_listed(given_up)}{differ}"
+    )
+
+
+def _broadcasts(metadata: Metadata, edges: Sequence[EdgeShape]) -> str:
+    vertices = {vertex.index: vertex.operator_names for vertex in metadata.vertices}
+    ends = [f"from '{vertices[edge.source][-1]}' to '{vertices[edge.target][0]}'" for edge in edges]
+    return f"the broadcast{'s' if len(ends) > 1 else ''} {' and '.join(ends)}"
 
 
 def _left_of(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Metadata, list[GivenUp]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import job_recovery
+from penstock.jobmaster import job_recovery, restore
 from penstock.protocol.restore import given_up
 from tests.simulation.finding import assert_found
 
@@ -33,6 +33,10 @@ def channels_keep_the_numbers_of_given_up_rows(patch: Patch) -> None:
     patch(msgspec.structs, "replace", as_applied)
 
 
+def receivers_keep_their_own_broadcast_state(patch: Patch) -> None:
+    patch(restore, "with_state_of_one", lambda metadata, unequal: metadata)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (events_are_given_up_with_the_rows, "a-pause-ends-among-rows-that-are-given-up", r"is late: the watermark is"),
     (rows_that_are_given_up_come_back, "rows-in-flight-are-given-up", r"[1-9]\d* too many"),
@@ -41,6 +45,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "a-pause-ends-among-rows-that-are-given-up",
         r"is late: the watermark is",
     ),
+    (receivers_keep_their_own_broadcast_state, "receivers-differ-when-rows-are-given-up", r"[1-9]\d* rows lost"),
 ]
 
 

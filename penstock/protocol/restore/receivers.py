@@ -31,7 +31,7 @@ def uneven_broadcasts(metadata: Metadata) -> frozenset[str]:
     for shape in metadata.edges:
         edge = OldEdge.find(metadata, shape.name) if shape.partitioner == BROADCAST else None
         if edge is not None:
-            unread = [_unread_rows(edge, snapshots, consumer) for consumer in range(edge.target_parallelism)]
+            unread = [unread_rows(edge, snapshots, consumer) for consumer in range(edge.target_parallelism)]
             if any(rows != unread[0] for rows in unread):
                 found.add(shape.name)
     return frozenset(found)
@@ -52,7 +52,7 @@ def changed_receivers(
     return frozenset(found)
 
 
-def _unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter[int]:
+def unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter[int]:
     """Return how many rows a receiver had not read, by producer: those of its layers, and those of its channels."""
     name = edge.shape.name
     unread: Counter[int] = Counter()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.operators.batches import as_batch, row_type, wire_schema
+from penstock.protocol.restore.receivers import uneven_broadcasts
+from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.metadata import Capture, InflightRange, Metadata
+from penstock.simulation.broadcast_branch import await_rules
 from penstock.simulation.idle_branch import APART, scripted, slowly
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
@@ -19,6 +22,8 @@ from penstock.simulation.workload import WorkloadBuilder
 from penstock.simulation.world_hooks import Row
 
 GIVE_UP = "execution.state-recovery.without-channel-state.checkpoint-id"
+CHANNELS = "penstock.state-recovery.without-channel-state.channels"
+RULES = 8
 
 
 class RowsInFlightAreGivenUp(Rescaled):
@@ -45,28 +50,41 @@ class RowsInFlightAreGivenUp(Rescaled):
         newest = None if log is None else log.newest
         if newest is not None and not before:
             # Whoever resumes the job reads its options when it is started.
-            self.cluster.workload.configuration.set(GIVE_UP, newest.checkpoint_id)
+            for key, value in self.options_of(newest).items():
+                self.cluster.workload.configuration.set(key, value)
         super()._look()
         if newest is not None and self.resumes > before:
-            lost = Counter(row[:4] for row in self._in_flight(newest))
             (sink, expected), *_ = self.cluster.workload.sinks.items()
-            left = tuple(row for row in expected.rows if not lost[row[:4]])
-            assert len(expected.rows) - len(left) == lost.total()
-            self.cluster.workload.sinks[sink] = replace(expected, rows=left)
+            left = self.left_of(expected.rows, newest)
+            if left is not None:
+                self.cluster.workload.sinks[sink] = replace(expected, rows=left)
+
+    def options_of(self, metadata: Metadata) -> dict[str, Any]:
+        """Return the options that give up the rows in flight of a checkpoint."""
+        return {GIVE_UP: metadata.checkpoint_id}
+
+    def left_of(self, rows: tuple[Row, ...], metadata: Metadata) -> tuple[Row, ...] | None:
+        """Return what comes of these rows if those in flight are given up; None if nothing is lost now."""
+        lost = Counter(row[:4] for row in self._in_flight(metadata))
+        left = tuple(row for row in rows if not lost[row[:4]])
+        assert len(rows) - len(left) == lost.total()
+        return left
 
     def _in_flight(self, metadata: Metadata) -> list[Row]:
-        """Return the rows between what producers have emitted and what consumers have applied. All are the source's."""
+        return [row for _, _, of_one in self.in_flight_by_channel(metadata) for row in of_one]
+
+    def in_flight_by_channel(self, metadata: Metadata) -> Iterator[tuple[str, int, list[Row]]]:
+        """Yield the rows between what producers have emitted and what consumers have applied, with their edge and
+        consumer. All are sources'."""
         applied = {(cut.edge, s.subtask): cut.applied for s in metadata.subtasks for cut in s.inputs}
         emitted = {(cut.edge, s.subtask): cut.emitted for s in metadata.subtasks for cut in s.outputs}
         edges = {edge.name: edge for edge in self.cluster.workload.graph.edges}
-        rows: list[Row] = []
         for name, producer, consumer, capture in _captures(metadata):
             edge, first, end = edges[name], applied[name, consumer][producer], emitted[name, producer][consumer]
             for piece in capture.pieces:
                 batch = as_batch(self._read(metadata, piece), wire_schema(edge))
                 found = enumerate(row_type(edge.type).decode(batch), piece.first)
-                rows += [tuple(row) for number, row in found if first <= number < end]
-        return rows
+                yield name, consumer, [tuple(row) for number, row in found if first <= number < end]
 
     def _read(self, metadata: Metadata, piece: InflightRange) -> bytes:
         path = f"{self.cluster.job.directory}/{metadata.segments[piece.segment].path}"
@@ -109,4 +127,43 @@ class APauseEndsAmongRowsThatAreGivenUp(RowsInFlightAreGivenUp):
         return any(isinstance(event, Active) for event in events)
 
 
-SCENARIOS: list[type[Scenario]] = [RowsInFlightAreGivenUp, APauseEndsAmongRowsThatAreGivenUp]
+class ReceiversDifferWhenRowsAreGivenUp(RowsInFlightAreGivenUp):
+    """Some receivers of a broadcast have read rules that are in flight to others, and the rows of this edge are given
+    up. Nobody misses a rule for ever that one of them had read: not as many receivers, and not more or less of them,
+    now or after further rescales. The first row that needs a rule comes after that."""
+
+    resumes_max = 3
+    is_parallel = True
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        late = Script(0, 0, ((None, 10_000), *slowly(0, 80)))
+        rows = scripted(job, (late,), cost_ms=0.1, timeout_ms=20_000, at_source=True)
+        rules = job.source(1, kind="ranges", rows=RULES, parallelism=1, cost_ms=1.5, keys=8, timed=None)
+        job.sink(await_rules(job, rows, rules, keyed=True, parallelism=3, cost_ms=3.0), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        if self.resumes:
+            return bool(edges_in_flight(metadata))
+        uneven = uneven_broadcasts(metadata)
+        return bool(uneven) and edges_in_flight(metadata) == uneven
+
+    def options_of(self, metadata: Metadata) -> dict[str, Any]:
+        (edge, *_) = uneven_broadcasts(metadata) or ("",)
+        return super().options_of(metadata) | {CHANNELS: edge} if edge else {}
+
+    def left_of(self, rows: tuple[Row, ...], metadata: Metadata) -> tuple[Row, ...] | None:
+        if self.resumes > 1:
+            return None
+        receivers = {
+            s.subtask for s in metadata.subtasks for cut in s.inputs if cut.edge in uneven_broadcasts(metadata)
+        }
+        unread: dict[int, set[int]] = {receiver: set() for receiver in receivers}
+        for _, receiver, rules in self.in_flight_by_channel(metadata):
+            unread[receiver].update(rule[1] for rule in rules)
+        lost = set.intersection(*unread.values())
+        return tuple(row for row in rows if row[2] % RULES not in lost)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    RowsInFlightAreGivenUp, APauseEndsAmongRowsThatAreGivenUp, ReceiversDifferWhenRowsAreGivenUp,
+]  # fmt: skip
