@@ -111,6 +111,33 @@ class Delay(Watching, KeyedProcessFunction):
         yield from map(tuple, held)
 
 
+class UntilTheNextWatermark(Watching, KeyedProcessFunction):
+    """Holds rows back until their key sees another watermark: their timers are for the time that it is already."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        self._held = runtime_context.get_map_state(MapStateDescriptor("held", Types.LONG()))
+
+    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        self.work()
+        now_ms = self.look(ctx)
+        self._held.put(now_ms, [*(self._held.get(now_ms) or []), value])
+        ctx.timer_service().register_event_time_timer(now_ms)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Row]:
+        self.work()
+        now_ms, key = self.look(ctx), ctx.get_current_key()
+        if now_ms <= timestamp:
+            self.complain(f"key {key!r}: a timer that was registered at {timestamp} fired before the next watermark")
+        held = self._held.get(timestamp)
+        if held is None:
+            self.complain(f"key {key!r}: the timer of {timestamp} fired twice")
+            return
+        self._held.remove(timestamp)
+        yield from map(tuple, held)
+
+
 class Nap(Busy, KeyedProcessFunction):
     """Holds every row back for `nap_ms` of processing time; what is left at the end of time follows then."""
 

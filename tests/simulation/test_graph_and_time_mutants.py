@@ -102,11 +102,14 @@ def the_next_rescale_forgets_the_floors(patch: Patch) -> None:
 
 
 def floors_end_when_any_time_is_reached(patch: Patch) -> None:
-    def advance(self: Any, watermark_ms: int) -> None:
-        if watermark_ms > self.current_ms:
-            self.current_ms, self._floors = watermark_ms, {}
+    advance = progress.EventTime.advance
 
-    patch(progress.EventTime, "advance", advance)
+    def forgets(self: Any, watermark_ms: int) -> None:
+        if watermark_ms > self.current_ms:
+            self._floors = {}
+        advance(self, watermark_ms)
+
+    patch(progress.EventTime, "advance", forgets)
 
 
 def windows_of_rows_know_no_floors(patch: Patch) -> None:

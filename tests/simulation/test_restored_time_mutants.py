@@ -1,4 +1,4 @@
-"""The simulation finds subtasks that resume at a wrong time after a rescale."""
+"""The simulation finds subtasks that resume at a wrong time, and timers that fire before theirs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.operators.event_time.timers import TimerQueue
 from penstock.protocol.channel.watermark_valve import WatermarkValve
 from penstock.protocol.restore import rescale
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
@@ -34,6 +35,25 @@ def restored_channels_say_nothing_before_an_event(patch: Patch) -> None:
     patch(WatermarkValve, "start", lambda valve: valve.current_ms)
 
 
+def what_is_registered_late_is_restored_as_due(patch: Patch) -> None:
+    push = TimerQueue._push
+
+    def forgets(self: Any, timestamp_ms: int, key: Any, key_group: int, waits: bool) -> None:
+        push(self, timestamp_ms, key, key_group, waits and hasattr(self, "_resumes"))
+
+    patch(TimerQueue, "_push", forgets)
+
+
+def what_waits_fires_with_the_watermark_of_another_owner(patch: Patch) -> None:
+    on_advance = TimerQueue.on_advance
+
+    def any_time(self: Any, now_ms: int) -> None:
+        on_advance(self, 2**63 - 1)
+
+    patch(TimerQueue, "on_advance", any_time)
+
+
+LATE = r"fired before the next watermark"
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (subtasks_resume_where_their_consumers_are, "an-idle-owner-has-unread-rows", r"is late: the watermark is"),
     (
@@ -41,6 +61,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "the-watermark-of-a-silent-source-is-in-flight",
         r"time has never been",
     ),
+    (what_is_registered_late_is_restored_as_due, "timers-registered-late", LATE),
+    (what_waits_fires_with_the_watermark_of_another_owner, "timers-registered-late", LATE),
 ]
 
 

@@ -5,6 +5,10 @@ are written and restored by key group like any other state. A heap per kind, reb
 An entry of the heap whose timer has been deleted is skipped when it comes up. When such entries outnumber the others,
 the heap is rebuilt without them. So an operation costs O(log n) on average, and deleted timers keep no memory. Without
 this: sessions delete their key's timer and register a later one at every row, and the heap grows without limit.
+
+A timer of event time that is registered when its key's time has passed it *waits*: it fires with the next watermark
+that the key sees, as in Flink. The state says which timers wait, as a restore cannot tell: without this they look like
+what is left of the firing that a snapshot interrupted, and fire before rows that precede that watermark.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from typing import Any, Callable, NamedTuple
 from penstock.common.types import Types
 from penstock.datastream.state import MapStateDescriptor
 from penstock.operators.event_time.progress import EventTime
-from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.backend import KeyedStateBackend
 
@@ -34,23 +37,36 @@ _DEAD_MIN = 64
 
 
 class TimerQueue:
-    """Queues the timers of one kind. `time_of(key group)` is how far that time is for the keys of a group."""
+    """Queues the timers of one kind. `time`: that of the keys; None: no timer ever waits, as for processing time."""
 
-    def __init__(self, name: str, operator: str, backend: KeyedStateBackend, time_of: Callable[[int], int]) -> None:
+    def __init__(self, name: str, operator: str, backend: KeyedStateBackend, time: EventTime | None) -> None:
         self._backend = backend
-        self._time_of = time_of
+        self._time = time
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
+        """Timers -> whether they fire as soon as their key's time is there; else they wait for the time after it."""
         self._heap: list[_Entry] = []
         self._overdue: list[_Entry] = []
-        """Timers that were registered when their key's time had passed already: they fire with the next watermark, as
-        in Flink."""
+        """Timers that fire now, though their key's time may be ahead of the subtask's."""
+        self._waiting: list[tuple[int, _Entry]] = []
+        """Timers that wait, by the time that has to pass before they fire."""
         self._sequence = 0
         self._dead = 0
         """The number of entries without a registered timer, or for one that has another entry."""
-        for key, key_group, timestamps in backend.entries(operator, name):
-            for timestamp_ms in timestamps:
-                self._push(timestamp_ms, key, key_group)
+        self._restore(operator, name)
         self._resumes = bool(self._overdue)
+
+    def _restore(self, operator: str, name: str) -> None:
+        have_waited = []
+        for key, key_group, timestamps in self._backend.entries(operator, name):
+            for timestamp_ms, fires_at_once in timestamps.items():
+                if self._time is not None and not fires_at_once and self._time.advanced_by_restore(key_group):
+                    have_waited.append(self._entry(timestamp_ms, key, key_group))
+                else:
+                    self._push(timestamp_ms, key, key_group, not fires_at_once)
+        for entry in have_waited:
+            self._let_fire(entry)
+        if have_waited:
+            self._backend.clear_current_key()
 
     @property
     def resumes(self) -> bool:
@@ -60,9 +76,22 @@ class TimerQueue:
 
     def register(self, timestamp_ms: int) -> None:
         """Register a timer of the current key."""
-        if not self._registered.contains(timestamp_ms):
-            self._registered.put(timestamp_ms, True)
-            self._push(timestamp_ms, self._backend.current_key(), self._backend.current_key_group())
+        if self._registered.contains(timestamp_ms):
+            return
+        key, key_group = self._backend.current_key(), self._backend.current_key_group()
+        waits = self._is_past(timestamp_ms, key_group) and not self._is_firing
+        self._registered.put(timestamp_ms, not waits)
+        self._push(timestamp_ms, key, key_group, waits)
+
+    def _is_past(self, timestamp_ms: int, key_group: int) -> bool:
+        return self._time is not None and timestamp_ms <= self._time.of_group(key_group)
+
+    @property
+    def _is_firing(self) -> bool:
+        """Return whether timers are firing: what they register for a time that has passed fires with them. That is also
+        so for the last one of a resumed firing, which ends when `resumes` is read again.
+        """
+        return self._resumes or (self._time is not None and self._time.behind)
 
     def delete(self, timestamp_ms: int) -> None:
         """Delete a timer of the current key; a missing one is no error."""
@@ -70,30 +99,54 @@ class TimerQueue:
             return
         self._registered.remove(timestamp_ms)
         self._dead += 1
-        if self._dead > _DEAD_MIN and 2 * self._dead > len(self._heap) + len(self._overdue):
+        if self._dead > _DEAD_MIN and 2 * self._dead > len(self._heap) + len(self._overdue) + len(self._waiting):
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Rebuild the heap without dead entries. Of several entries of one timer, the first stays."""
+        """Rebuild the heaps without dead entries. Of several entries of one timer, the first stays."""
         backend = self._backend
         at = backend.current_key(), backend.current_key_group()
         kept: set[tuple[int, Any]] = set()
+
+        def stays(entry: _Entry) -> bool:
+            timestamp_ms, _, key, key_group = entry
+            backend.set_current_key(key, key_group)
+            if (timestamp_ms, key) in kept or not self._registered.contains(timestamp_ms):
+                return False
+            kept.add((timestamp_ms, key))
+            return True
+
         for heap in (self._overdue, self._heap):
-            live: list[_Entry] = []
-            for entry in sorted(heap):
-                timestamp_ms, _, key, key_group = entry
-                backend.set_current_key(key, key_group)
-                if (timestamp_ms, key) not in kept and self._registered.contains(timestamp_ms):
-                    kept.add((timestamp_ms, key))
-                    live.append(entry)
-            heap[:] = live  # sorted, so it is a heap already
+            heap[:] = [entry for entry in sorted(heap) if stays(entry)]  # sorted, so it is a heap already
+        self._waiting[:] = [late for late in sorted(self._waiting) if stays(late[1])]
         backend.set_current_key(*at)
         self._dead = 0
 
-    def _push(self, timestamp_ms: int, key: Any, key_group: int) -> None:
+    def _push(self, timestamp_ms: int, key: Any, key_group: int, waits: bool) -> None:
+        entry = self._entry(timestamp_ms, key, key_group)
+        if waits:
+            assert self._time is not None
+            heapq.heappush(self._waiting, (self._time.of_group(key_group), entry))
+        else:
+            heapq.heappush(self._overdue if self._is_past(timestamp_ms, key_group) else self._heap, entry)
+
+    def _entry(self, timestamp_ms: int, key: Any, key_group: int) -> _Entry:
         self._sequence += 1
-        overdue = timestamp_ms <= self._time_of(key_group)
-        heapq.heappush(self._overdue if overdue else self._heap, (timestamp_ms, self._sequence, key, key_group))
+        return timestamp_ms, self._sequence, key, key_group
+
+    # ---- firing -------------------------------------------------------------------------------------------------
+
+    def on_advance(self, now_ms: int) -> None:
+        """Let the timers fire that have waited for time to pass: it is `now_ms` from here on. Its end passes all."""
+        while self._waiting and (self._waiting[0][0] < now_ms or now_ms == WATERMARK_MAX_MS):
+            self._let_fire(heapq.heappop(self._waiting)[1])
+
+    def _let_fire(self, entry: _Entry) -> None:
+        timestamp_ms, _, key, key_group = entry
+        self._backend.set_current_key(key, key_group)
+        if self._registered.contains(timestamp_ms):
+            self._registered.put(timestamp_ms, True)
+        heapq.heappush(self._overdue, entry)
 
     def next_ms(self) -> int | None:
         """Return when the next timer is due; it may turn out to be deleted."""
@@ -108,7 +161,7 @@ class TimerQueue:
         while self.due(now_ms):
             heap, overdue = self._heap, self._overdue
             if overdue and (not heap or heap[0][0] > now_ms or overdue[0] <= heap[0]):
-                heap = overdue  # perhaps of a key group whose time is ahead of the subtask's
+                heap = overdue
             timestamp_ms, _, key, key_group = heapq.heappop(heap)
             self._backend.set_current_key(key, key_group)
             if self._registered.contains(timestamp_ms):
@@ -131,11 +184,12 @@ class Timers:
         self._time = time
         self._backend = backend
         self._wall_ms = wall_ms
-        self._event = self._queue(_EVENT, time.of_group) if backend.has_restored(operator, _EVENT) else None
-        self._processing = self._queue(_PROCESSING, _never) if backend.has_restored(operator, _PROCESSING) else None
+        self._event = self._queue(_EVENT, time) if backend.has_restored(operator, _EVENT) else None
+        self._processing = self._queue(_PROCESSING, None) if backend.has_restored(operator, _PROCESSING) else None
+        time.on_advance = self._on_advance
 
-    def _queue(self, name: str, time_of: Callable[[int], int]) -> TimerQueue:
-        return TimerQueue(name, self._operator, self._backend, time_of)
+    def _queue(self, name: str, time: EventTime | None) -> TimerQueue:
+        return TimerQueue(name, self._operator, self._backend, time)
 
     def current_watermark_ms(self) -> int:
         return self._time.of_group(self._backend.current_key_group())
@@ -144,12 +198,16 @@ class Timers:
 
     def register_event(self, timestamp_ms: int) -> None:
         if self._event is None:
-            self._event = self._queue(_EVENT, self._time.of_group)
+            self._event = self._queue(_EVENT, self._time)
         self._event.register(timestamp_ms)
 
     def delete_event(self, timestamp_ms: int) -> None:
         if self._event is not None:
             self._event.delete(timestamp_ms)
+
+    def _on_advance(self) -> None:
+        if self._event is not None:
+            self._event.on_advance(self._time.current_ms)
 
     @property
     def event_due(self) -> bool:
@@ -167,7 +225,7 @@ class Timers:
 
     def register_processing(self, timestamp_ms: int) -> None:
         if self._processing is None:
-            self._processing = self._queue(_PROCESSING, _never)
+            self._processing = self._queue(_PROCESSING, None)
         self._processing.register(timestamp_ms)
 
     def delete_processing(self, timestamp_ms: int) -> None:
@@ -181,8 +239,3 @@ class Timers:
 
     def take_processing(self) -> Timer | None:
         return None if self._processing is None else self._processing.take_due(self._wall_ms())
-
-
-def _never(key_group: int) -> int:
-    """Return a time before all others: timers of processing time wait in one order for all key groups."""
-    return WATERMARK_MIN_MS

@@ -1,12 +1,17 @@
-"""Tests section 5: the time that a subtask resumes at after a rescale."""
+"""Tests section 5: the time that a subtask resumes at, and what waits there for the next watermark."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from penstock.common.types import Types
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
+from penstock.simulation import clocks
+from penstock.simulation import simulated_functions as f
+from penstock.simulation import timed_functions as t
 from penstock.simulation.added_branches import drawn_from
 from penstock.simulation.idle_branch import BEYOND, scripted, slowly
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
@@ -97,4 +102,34 @@ class TheWatermarkOfASilentSourceIsInFlight(_OneSource):
         return super().has_happened()
 
 
-SCENARIOS: list[type[Scenario]] = [AnIdleOwnerHasUnreadRows, TheWatermarkOfASilentSourceIsInFlight]
+class TimersRegisteredLate(Rescaled):
+    """A checkpoint holds timers that were registered when their time had passed, and rows in flight that precede the
+    next watermark. Whoever owns these keys then, and whatever others have said, the timers wait for it."""
+
+    section = 5
+    options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
+    resumes_max = 4
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.1, keys=3, timed="patient")
+        held = t.UntilTheNextWatermark("held back", clocks.RowTime(), False, 0.5)
+        after = source.stream.key_by(f.key_of, Types.LONG()).process(held, f.ROW_TYPE)
+        expected = replace(source.expected, ordered=False, clock=None, patient=False)
+        job.sink(job.finish(after, 2, expected, "held back", True, [source], "keyed"), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        waits = any(
+            s.current_ms == s.watermark_ms and any(r.name == "held" for r in s.keyed) for s in metadata.subtasks
+        )
+        if waits and self.cluster.world.chance() < 0.3:
+            self.count += 1
+            self.cluster.fault_injector.inject("kill_slot")
+            return False
+        return waits and bool(edges_in_flight(metadata))
+
+
+SCENARIOS: list[type[Scenario]] = [
+    AnIdleOwnerHasUnreadRows,
+    TheWatermarkOfASilentSourceIsInFlight,
+    TimersRegisteredLate,
+]
