@@ -72,6 +72,9 @@ class WatermarkGenerator(ABC):
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         """Emit a watermark if time has advanced. Called every `pipeline.auto-watermark-interval`.
 
+        That is also done before the first row, and, after a restore at another parallelism, once for each old
+        generator of a stream that is not a source.
+
         Args:
             output: Takes the watermark.
         """

@@ -96,6 +96,22 @@ class Counting(WatermarkGenerator):
         self._rows, self._largest_ms = map(int, state.split())
 
 
+class IdleWhenAskedInVain(Punctuated):
+    """Emits a watermark with each row, and says that it is idle when it has been asked many times since the last."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
+        self._asked = 0
+        super().on_event(event, event_timestamp, output)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        self._asked += 1
+        if self._asked > 20:
+            output.mark_idle()
+
+
 def bounded() -> WatermarkStrategy:
     return WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))
 

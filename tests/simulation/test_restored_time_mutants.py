@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.operators.event_time.timers import TimerQueue
+from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.channel.watermark_valve import WatermarkValve
 from penstock.protocol.restore import rescale
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
@@ -33,6 +34,15 @@ def subtasks_resume_where_their_consumers_are(patch: Patch) -> None:
 
 def restored_channels_say_nothing_before_an_event(patch: Patch) -> None:
     patch(WatermarkValve, "start", lambda valve: valve.current_ms)
+
+
+def what_no_generator_was_asked_for_is_forgotten(patch: Patch) -> None:
+    patch(WatermarkGenerators, "continue_from", lambda self, old: None)
+
+
+def generators_start_with_their_first_row(patch: Patch) -> None:
+    patch(WatermarkGenerators, "wait_for", lambda self, splits: None)
+    patch(WatermarkGenerators, "continue_from", lambda self, old: None)
 
 
 def what_is_registered_late_is_restored_as_due(patch: Patch) -> None:
@@ -61,6 +71,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "the-watermark-of-a-silent-source-is-in-flight",
         r"time has never been",
     ),
+    (
+        what_no_generator_was_asked_for_is_forgotten,
+        "a-clock-has-not-been-asked-since-its-last-row",
+        r"time has never been",
+    ),
+    (generators_start_with_their_first_row, "a-clock-has-subtasks-without-rows", r"time has never been later than"),
     (what_is_registered_late_is_restored_as_due, "timers-registered-late", LATE),
     (what_waits_fires_with_the_watermark_of_another_owner, "timers-registered-late", LATE),
 ]

@@ -5,11 +5,14 @@ generators never have seen more rows than have been processed, and a watermark f
 
 Each split becomes idle separately: the watermark is the minimum over the splits that are not idle, and the output is
 idle when all splits are. After a restore, every split has the whole timeout again.
+
+What comes through an input gate has no splits, and one generator, which is there from the start. At another parallelism
+the new subtasks begin where all old ones would be if they were asked now.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Container, Iterable, Sequence
+from typing import Any, Callable, Container, Iterable, NamedTuple, Sequence
 
 import msgspec
 import numpy as np
@@ -29,6 +32,16 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
+
+WHOLE_INPUT = ""
+"""The split of all rows that come through an input gate."""
+
+
+class OldClock(NamedTuple):
+    """Holds what an old subtask had emitted, and the state of its generators."""
+
+    emitted_ms: int
+    items: list[bytes]
 
 
 class _SplitState(msgspec.Struct):
@@ -168,7 +181,8 @@ class WatermarkGenerators:
 
     def wait_for(self, splits: Iterable[str]) -> None:
         """Start a generator for each assigned split, so that the watermark waits for splits not read yet. Without this:
-        a split that has not been started is behind the others in time, and its rows are late.
+        a split that has not been started is behind the others in time, and its rows are late. Or there is nobody to
+        say, without a row, that an input is idle, and those behind it wait for ever.
         """
         for split in splits:
             if split not in self._splits:
@@ -234,12 +248,15 @@ class WatermarkGenerators:
         return min(self.next_periodic_ms, self._idle_timers.next_deadline_ms())
 
     def _start(self, split: str) -> _Split:
-        try:
-            entry = self._splits[split] = _Split(self._strategy.create_generator())
-        except USER_ERRORS as error:
-            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+        entry = self._splits[split] = self._made()
         self._idle_timers.start(split)
         return entry
+
+    def _made(self) -> _Split:
+        try:
+            return _Split(self._strategy.create_generator())
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
 
     def _emit_periodically(self, entry: _Split) -> None:
         try:
@@ -263,14 +280,36 @@ class WatermarkGenerators:
         self.watermark_ms = emitted_ms
         for item in items:
             state = msgspec.msgpack.decode(item, type=_SplitState)
-            if splits is not None and (not state.split or state.split not in splits):
-                continue
-            entry = self._start(state.split)
-            entry.watermark_ms, entry.idle = state.watermark_ms, state.idle
-            try:
-                entry.generator.restore(state.generator)
-            except USER_ERRORS as error:
-                raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
+            if splits is None or (state.split and state.split in splits):
+                self._restore_into(self._start(state.split), state)
+
+    def continue_from(self, old: Sequence[OldClock]) -> None:
+        """Begin where all `old` subtasks would be if they were asked now. Without this: a checkpoint comes between the
+        last row and the next time that its generator is asked, and what that would have said is said only when another
+        row comes.
+        """
+        self._splits[WHOLE_INPUT].watermark_ms = min((self._reached(clock) for clock in old), default=NO_TIMESTAMP)
+
+    def _reached(self, clock: OldClock) -> int:
+        """Return the watermark of an old subtask, its generators asked once more. They are made for this alone: those
+        that are in use are asked at no other times because checkpoints are taken.
+        """
+        entries = []
+        for item in clock.items:
+            entry = self._made()
+            self._restore_into(entry, msgspec.msgpack.decode(item, type=_SplitState))
+            if self._interval_ms > 0:
+                self._emit_periodically(entry)
+            entries.append(entry)
+        waited_for = [entry.watermark_ms for entry in entries if not entry.idle]
+        return max(clock.emitted_ms, min(waited_for, default=NO_TIMESTAMP))
+
+    def _restore_into(self, entry: _Split, state: _SplitState) -> None:
+        entry.watermark_ms, entry.idle = state.watermark_ms, state.idle
+        try:
+            entry.generator.restore(state.generator)
+        except USER_ERRORS as error:
+            raise OperatorFailure(f"{self.operator.name} (its watermark generator)", error) from error
 
 
 def _milliseconds(instants: pa.Array) -> pa.Array:

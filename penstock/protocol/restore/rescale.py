@@ -172,16 +172,21 @@ def redistributed(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[
 # ---- time -------------------------------------------------------------------------------------------------------
 
 
-def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
-    """Return the initial time of an edge's live channels: the minimum over the old producers' emitted watermarks.
-    Those that have finished, or have emitted the last watermark and are about to, are ignored, unless all have; idle
-    ones are, too, unless all others are idle. Without this: a finished producer's final watermark leaks to a live one's
-    channel, and every window fires.
+def telling(producers: Iterable[SubtaskSnapshot]) -> list[SubtaskSnapshot]:
+    """Return the old producers whose time those behind them waited for. Those that have finished, or have emitted the
+    last watermark and are about to, are left out, unless all have; idle ones are, too, unless all others are idle.
+    Without this: a finished producer's final watermark leaks to a live one's channel, and every window fires.
     """
     unfinished = [p for p in producers if not p.finished]
     continuing = [p for p in unfinished if p.watermark_ms != WATERMARK_MAX_MS] or unfinished
-    telling = [p for p in continuing if not p.idle] or continuing
-    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling]
+    return [p for p in continuing if not p.idle] or continuing
+
+
+def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
+    """Return the initial time of an edge's live channels: the minimum over the emitted watermarks of the old producers
+    that tell the time.
+    """
+    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling(producers)]
     return ChannelTime(min(said, default=WATERMARK_MIN_MS))
 
 

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.states import key_type
+from penstock.operators.event_time.watermark_generators import OldClock
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
     Metadata,
     StateRange,
+    SubtaskSnapshot,
 )
 from penstock.runtime.checkpoint.in_flight_restore import InFlightRestore
 from penstock.runtime.checkpoint.old_subtasks import OldSubtasks
@@ -77,13 +79,17 @@ class SubtaskRestore:
         """Return the subtask's items of one part. At another parallelism every item goes to exactly one subtask. Only
         the state of watermark generators goes to all, and each takes what belongs to its splits.
         """
-        items = [
-            next((p.items for p in snapshot.parts if (p.operator, p.name, p.kind) == (operator, name, "")), [])
-            for snapshot in self._old.of(operator)
-        ]
+        items = [_items(snapshot, operator, name) for snapshot in self._old.of(operator)]
         if name == "watermarks" and self.is_dealt_out(operator):
             return [item for of_one in items for item in of_one]
         return rescale.redistributed(items, self._subtask.vertex.parallelism, self._subtask.id.subtask)
+
+    def clocks(self, operator: str) -> list[OldClock]:
+        """Return the generators of the old subtasks whose time those behind them waited for."""
+        return [
+            OldClock(WATERMARK_MIN_MS if s.watermark_ms is None else s.watermark_ms, _items(s, operator, "watermarks"))
+            for s in rescale.telling(self._old.of(operator))
+        ]
 
     def pending_commits(self, operator: str) -> tuple[bytes, ...]:
         """Return what the restored checkpoint names as prepared, by all subtasks of a sink."""
@@ -188,3 +194,7 @@ class SubtaskRestore:
         assert self._metadata is not None and self._store is not None
         path = self._metadata.segments[segment].path
         return read_range(self._store, path, offset, length_bytes, crc, belongs_to, self._backup)
+
+
+def _items(snapshot: SubtaskSnapshot, operator: str, name: str) -> list[bytes]:
+    return next((p.items for p in snapshot.parts if (p.operator, p.name, p.kind) == (operator, name, "")), [])

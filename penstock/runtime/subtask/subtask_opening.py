@@ -18,7 +18,7 @@ from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.operators.event_time.timers import Timers
-from penstock.operators.event_time.watermark_generators import WatermarkGenerators
+from penstock.operators.event_time.watermark_generators import WHOLE_INPUT, WatermarkGenerators
 from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
@@ -164,18 +164,16 @@ class SubtaskOpening:
         clock, restore = self._vertex.clock, self._restore
         if clock is None:
             return None
-        rows = clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type
-        generation = WatermarkGenerators(
-            clock,
-            row_type(rows),
-            self._settings.watermark_interval_ms,
-            self._clock.monotonic_ms,
-            reader.queued_splits if reader is not None else tuple,
-        )
+        rows = row_type(clock.output_type if clock.kind is OperatorKind.SOURCE else clock.input_type)
+        interval_ms, queued = self._settings.watermark_interval_ms, tuple if reader is None else reader.queued_splits
+        generation = WatermarkGenerators(clock, rows, interval_ms, self._clock.monotonic_ms, queued)
+        dealt_out, is_source = restore.is_dealt_out(clock.uid), self._vertex.is_source
         in_hand = reader.splits_in_hand() if reader is not None else []
-        splits = in_hand if restore.is_dealt_out(clock.uid) else None
-        generation.restore(restore.part(clock.uid, "watermarks"), time.emitted_ms, splits)
-        generation.wait_for(in_hand)
+        items = restore.part(clock.uid, "watermarks")
+        generation.restore(items, time.emitted_ms, in_hand if dealt_out else None)
+        generation.wait_for(in_hand if is_source else [WHOLE_INPUT])
+        if dealt_out and not is_source:
+            generation.continue_from(restore.clocks(clock.uid))
         return generation
 
     # ---- the chain ----------------------------------------------------------------------------------------------

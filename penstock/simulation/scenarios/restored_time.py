@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import msgspec
+
 from penstock.common.types import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
@@ -14,6 +17,7 @@ from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.added_branches import drawn_from
 from penstock.simulation.idle_branch import BEYOND, scripted, slowly
+from penstock.simulation.scenarios.idleness import splits_of
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
 from penstock.simulation.scripted import Script
@@ -102,6 +106,119 @@ class TheWatermarkOfASilentSourceIsInFlight(_OneSource):
         return super().has_happened()
 
 
+_PAUSE = 59
+"""The step at which a split of 30 rows, and pauses between them, begins to pause for long."""
+
+
+class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
+    """A clock in the middle of the graph has seen rows, and is not asked for their watermark before a checkpoint; then
+    it is rescaled, and the source says nothing for long. All that is behind it reaches that watermark meanwhile."""
+
+    section = 5
+    options = FULL | {"pipeline.auto-watermark-interval": "300 ms", "execution.checkpointing.interval": "40 ms"}
+    pace = Pace(slot_start_ms=5.0, work_ms=0.5)
+    resumes_max = 1000  # it looks at every checkpoint
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due_ms: int | None = None
+        self.has_reached = False
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        steps = slowly(0, 30)
+        assert len(steps) == _PAUSE
+        scripts = (Script(0, 0, (*steps, (None, 3000), (None, 1500), *slowly(BEYOND, 20))),)
+        source = scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True)
+        self.timed = _timed_again(job, source, clocks.bounded(), "rebalance")
+        job.sink(job.delay(self.timed, 1, cost_ms=0.1), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        clocks_now = [s for s in metadata.subtasks if {p.name for p in s.parts} == {"watermarks"}]
+        if self.due_ms is not None:
+            behind = [s for s in metadata.subtasks if any(r.name == "held" for r in s.keyed)]
+            told = [s.watermark_ms for s in clocks_now] + [s.current_ms for s in behind]
+            self.has_reached = self.has_reached or all(said_ms == self.due_ms for said_ms in told)
+            return False
+        largest = [_largest_ms(s) for s in clocks_now]
+        pausing = any(split["step"] == _PAUSE for s in metadata.subtasks for split in splits_of(s))
+        due_ms = min(largest) - clocks.BOUND_MS - 1
+        if (
+            not pausing
+            or due_ms < 0
+            or edges_in_flight(metadata)
+            or due_ms <= min(s.watermark_ms or 0 for s in clocks_now)
+        ):
+            return False
+        self.due_ms = due_ms
+        self.timed.group.root().parallelism = 3
+        return True
+
+    def has_happened(self) -> bool:
+        if self.count and not self.has_reached:
+            self.cluster.world.violate(f"time has never been {self.due_ms} before the source came back")
+        return super().has_happened()
+
+
+def _timed_again(job: WorkloadBuilder, before: Stream, strategy: WatermarkStrategy, edge: str) -> Stream:
+    """Declare a clock of two subtasks in the middle of the graph."""
+    strategy = strategy.with_timestamp_assigner(clocks.Assigner(clocks.RowTime()))
+    stream = before.stream
+    moved = stream.rebalance() if edge == "rebalance" else stream.partition_custom(_to_the_first, f.key_of)
+    expected = replace(before.expected, ordered=False, clock=clocks.RowTime(), patient=False)
+    made = moved.assign_timestamps_and_watermarks(strategy)
+    timed = job.finish(made, 2, expected, "clock", before.typed, [before], edge)
+    timed.group.root().pinned = True
+    return timed
+
+
+def _to_the_first(key: int, parallelism: int) -> int:
+    return 0
+
+
+def _largest_ms(subtask: SubtaskSnapshot) -> int:
+    """Return the largest timestamp that a clock has seen."""
+    (item,) = next(part.items for part in subtask.parts if part.name == "watermarks")
+    state = msgspec.msgpack.decode(item)["generator"]
+    return int.from_bytes(state, "little", signed=True) if state else -(2**40)
+
+
+class AClockHasSubtasksWithoutRows(Rescaled):
+    """No row ever comes to some subtasks of a clock in the middle of the graph, after a start and after a rescale. The
+    clock says by itself that they are idle, and time advances behind it, long before the source ends."""
+
+    section = 5
+    options = FULL | OFTEN
+    resumes_max = 1000  # it looks at every checkpoint
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached_ms = 0
+        self.advanced = False
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        scripts = (Script(0, 0, tuple(slowly(0, 200))),)
+        source = scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True)
+        self.timed = _timed_again(job, source, WatermarkStrategy.for_generator(clocks.IdleWhenAskedInVain), "custom")
+        job.sink(job.delay(self.timed, 1, cost_ms=0.02), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        keyed = [s for s in metadata.subtasks if any(r.name == "held" for r in s.keyed)]
+        now_ms = min((s.current_ms or 0 for s in keyed), default=0)
+        if not self.reached_ms < now_ms < 550:
+            return False
+        self.advanced = True
+        if self.resumes or now_ms > 250:
+            return False
+        self.reached_ms, self.advanced = now_ms, False
+        self.timed.group.root().parallelism = 3
+        return True
+
+    def has_happened(self) -> bool:
+        if not self.advanced:
+            self.cluster.world.violate(f"time has never been later than {self.reached_ms} before the end")
+        return super().has_happened()
+
+
 class TimersRegisteredLate(Rescaled):
     """A checkpoint holds timers that were registered when their time had passed, and rows in flight that precede the
     next watermark. Whoever owns these keys then, and whatever others have said, the timers wait for it."""
@@ -131,5 +248,7 @@ class TimersRegisteredLate(Rescaled):
 SCENARIOS: list[type[Scenario]] = [
     AnIdleOwnerHasUnreadRows,
     TheWatermarkOfASilentSourceIsInFlight,
+    AClockHasNotBeenAskedSinceItsLastRow,
+    AClockHasSubtasksWithoutRows,
     TimersRegisteredLate,
 ]

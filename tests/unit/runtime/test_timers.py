@@ -24,7 +24,7 @@ class Queue:
     """
 
     def __init__(self, restored: Queue | None = None, time: EventTime | None = None) -> None:
-        self.backend = HashMapStateBackend(16) if restored is None else restored.backend
+        self.backend: HashMapStateBackend = HashMapStateBackend(16) if restored is None else restored.backend
         self.time = time or EventTime()
         self.timers = TimerQueue("timers", OPERATOR, self.backend, self.time)
         self.time.on_advance = lambda: self.timers.on_advance(self.time.current_ms)
