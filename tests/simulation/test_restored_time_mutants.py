@@ -46,21 +46,18 @@ def generators_start_with_their_first_row(patch: Patch) -> None:
 
 
 def what_is_registered_late_is_restored_as_due(patch: Patch) -> None:
-    push = TimerQueue._push
+    restore = TimerQueue._restore
 
-    def forgets(self: Any, timestamp_ms: int, key: Any, key_group: int, waits: bool) -> None:
-        push(self, timestamp_ms, key, key_group, waits and hasattr(self, "_resumes"))
+    def forgets(self: Any) -> None:
+        restore(self)
+        self._overdue = sorted([*self._overdue, *(entry for _, entry in self._waiting)])
+        self._waiting = []
 
-    patch(TimerQueue, "_push", forgets)
+    patch(TimerQueue, "_restore", forgets)
 
 
 def what_waits_fires_with_the_watermark_of_another_owner(patch: Patch) -> None:
-    on_advance = TimerQueue.on_advance
-
-    def any_time(self: Any, now_ms: int) -> None:
-        on_advance(self, 2**63 - 1)
-
-    patch(TimerQueue, "on_advance", any_time)
+    patch(TimerQueue, "_has_waited", lambda self, now_ms: bool(self._waiting) and self._time.behind)
 
 
 LATE = r"fired before the next watermark"

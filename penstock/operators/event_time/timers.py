@@ -7,8 +7,9 @@ the heap is rebuilt without them. So an operation costs O(log n) on average, and
 this: sessions delete their key's timer and register a later one at every row, and the heap grows without limit.
 
 A timer of event time that is registered when its key's time has passed it *waits*: it fires with the next watermark
-that the key sees, as in Flink. The state says which timers wait, as a restore cannot tell: without this they look like
-what is left of the firing that a snapshot interrupted, and fire before rows that precede that watermark.
+that the key sees, as in Flink. A state of its own has these timers, with the time that has to pass. Without that a
+restore takes them for what is left of the firing that a snapshot interrupted, and they fire before rows that precede
+the watermark.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import heapq
 from typing import Any, Callable, NamedTuple
 
 from penstock.common.types import Types
-from penstock.datastream.state import MapStateDescriptor
+from penstock.datastream.state import MapState, MapStateDescriptor
 from penstock.operators.event_time.progress import EventTime
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.backend import KeyedStateBackend
 
@@ -40,10 +42,13 @@ class TimerQueue:
     """Queues the timers of one kind. `time`: that of the keys; None: no timer ever waits, as for processing time."""
 
     def __init__(self, name: str, operator: str, backend: KeyedStateBackend, time: EventTime | None) -> None:
+        self._name = name
+        self._operator = operator
         self._backend = backend
         self._time = time
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
-        """Timers -> whether they fire as soon as their key's time is there; else they wait for the time after it."""
+        self._passing: MapState[int, int] | None = None
+        """Timers that wait -> the time that has to pass before they fire. There is no such state before the first."""
         self._heap: list[_Entry] = []
         self._overdue: list[_Entry] = []
         """Timers that fire now, though their key's time may be ahead of the subtask's."""
@@ -52,21 +57,43 @@ class TimerQueue:
         self._sequence = 0
         self._dead = 0
         """The number of entries without a registered timer, or for one that has another entry."""
-        self._restore(operator, name)
+        self._restore()
         self._resumes = bool(self._overdue)
 
-    def _restore(self, operator: str, name: str) -> None:
-        have_waited = []
-        for key, key_group, timestamps in self._backend.entries(operator, name):
-            for timestamp_ms, fires_at_once in timestamps.items():
-                if self._time is not None and not fires_at_once and self._time.advanced_by_restore(key_group):
-                    have_waited.append(self._entry(timestamp_ms, key, key_group))
+    @property
+    def _name_of_passing(self) -> str:
+        return f"{self._name}_passing"
+
+    def _restore(self) -> None:
+        backend, operator = self._backend, self._operator
+        waiting: dict[Any, dict[int, int]] = {}
+        if self._time is not None and backend.has_restored(operator, self._name_of_passing):
+            self._passing = self._passing_state()
+            waiting = {key: dict(passing) for key, _, passing in backend.entries(operator, self._name_of_passing)}
+        for key, key_group, timestamps in backend.entries(operator, self._name):
+            passing = waiting.get(key, {})
+            for timestamp_ms in timestamps:
+                entry = self._entry(timestamp_ms, key, key_group)
+                time_ms = self._time_of(key_group)
+                if timestamp_ms > time_ms:
+                    heapq.heappush(self._heap, entry)
+                elif (passing_ms := passing.get(timestamp_ms)) is None or passing_ms < time_ms:
+                    heapq.heappush(self._overdue, entry)
                 else:
-                    self._push(timestamp_ms, key, key_group, not fires_at_once)
-        for entry in have_waited:
-            self._let_fire(entry)
-        if have_waited:
-            self._backend.clear_current_key()
+                    heapq.heappush(self._waiting, (passing_ms, entry))
+
+    def _passing_state(self) -> MapState[int, int]:
+        descriptor = MapStateDescriptor(self._name_of_passing, Types.LONG(), Types.LONG())
+        found: MapState[int, int] = self._backend.state(self._operator, descriptor)
+        return found
+
+    def _time_of(self, key_group: int) -> int:
+        """Return the time of a group's keys; one before all timers, if they never wait."""
+        return WATERMARK_MIN_MS - 1 if self._time is None else self._time.of_group(key_group)
+
+    def _entry(self, timestamp_ms: int, key: Any, key_group: int) -> _Entry:
+        self._sequence += 1
+        return timestamp_ms, self._sequence, key, key_group
 
     @property
     def resumes(self) -> bool:
@@ -78,13 +105,18 @@ class TimerQueue:
         """Register a timer of the current key."""
         if self._registered.contains(timestamp_ms):
             return
+        self._registered.put(timestamp_ms, True)
         key, key_group = self._backend.current_key(), self._backend.current_key_group()
-        waits = self._is_past(timestamp_ms, key_group) and not self._is_firing
-        self._registered.put(timestamp_ms, not waits)
-        self._push(timestamp_ms, key, key_group, waits)
-
-    def _is_past(self, timestamp_ms: int, key_group: int) -> bool:
-        return self._time is not None and timestamp_ms <= self._time.of_group(key_group)
+        entry, time_ms = self._entry(timestamp_ms, key, key_group), self._time_of(key_group)
+        if timestamp_ms > time_ms:
+            heapq.heappush(self._heap, entry)
+        elif self._is_firing:
+            heapq.heappush(self._overdue, entry)
+        else:
+            if self._passing is None:
+                self._passing = self._passing_state()
+            self._passing.put(timestamp_ms, time_ms)
+            heapq.heappush(self._waiting, (time_ms, entry))
 
     @property
     def _is_firing(self) -> bool:
@@ -97,10 +129,15 @@ class TimerQueue:
         """Delete a timer of the current key; a missing one is no error."""
         if not self._registered.contains(timestamp_ms):
             return
-        self._registered.remove(timestamp_ms)
+        self._remove(timestamp_ms)
         self._dead += 1
         if self._dead > _DEAD_MIN and 2 * self._dead > len(self._heap) + len(self._overdue) + len(self._waiting):
             self._rebuild()
+
+    def _remove(self, timestamp_ms: int) -> None:
+        self._registered.remove(timestamp_ms)
+        if self._passing is not None:
+            self._passing.remove(timestamp_ms)
 
     def _rebuild(self) -> None:
         """Rebuild the heaps without dead entries. Of several entries of one timer, the first stays."""
@@ -122,31 +159,7 @@ class TimerQueue:
         backend.set_current_key(*at)
         self._dead = 0
 
-    def _push(self, timestamp_ms: int, key: Any, key_group: int, waits: bool) -> None:
-        entry = self._entry(timestamp_ms, key, key_group)
-        if waits:
-            assert self._time is not None
-            heapq.heappush(self._waiting, (self._time.of_group(key_group), entry))
-        else:
-            heapq.heappush(self._overdue if self._is_past(timestamp_ms, key_group) else self._heap, entry)
-
-    def _entry(self, timestamp_ms: int, key: Any, key_group: int) -> _Entry:
-        self._sequence += 1
-        return timestamp_ms, self._sequence, key, key_group
-
     # ---- firing -------------------------------------------------------------------------------------------------
-
-    def on_advance(self, now_ms: int) -> None:
-        """Let the timers fire that have waited for time to pass: it is `now_ms` from here on. Its end passes all."""
-        while self._waiting and (self._waiting[0][0] < now_ms or now_ms == WATERMARK_MAX_MS):
-            self._let_fire(heapq.heappop(self._waiting)[1])
-
-    def _let_fire(self, entry: _Entry) -> None:
-        timestamp_ms, _, key, key_group = entry
-        self._backend.set_current_key(key, key_group)
-        if self._registered.contains(timestamp_ms):
-            self._registered.put(timestamp_ms, True)
-        heapq.heappush(self._overdue, entry)
 
     def next_ms(self) -> int | None:
         """Return when the next timer is due; it may turn out to be deleted."""
@@ -154,21 +167,32 @@ class TimerQueue:
         return min(first, default=None)
 
     def due(self, now_ms: int) -> bool:
-        return bool(self._overdue) or (bool(self._heap) and self._heap[0][0] <= now_ms)
+        return bool(self._overdue) or (bool(self._heap) and self._heap[0][0] <= now_ms) or self._has_waited(now_ms)
+
+    def _has_waited(self, now_ms: int) -> bool:
+        """Return whether time has passed that a timer has waited for. The end of time passes all."""
+        return bool(self._waiting) and (self._waiting[0][0] < now_ms or now_ms == WATERMARK_MAX_MS)
 
     def take_due(self, now_ms: int) -> Timer | None:
         """Remove and return the next due timer, and make its key the current one; None if none is due."""
-        while self.due(now_ms):
-            heap, overdue = self._heap, self._overdue
-            if overdue and (not heap or heap[0][0] > now_ms or overdue[0] <= heap[0]):
-                heap = overdue
-            timestamp_ms, _, key, key_group = heapq.heappop(heap)
+        while (entry := self._next(now_ms)) is not None:
+            timestamp_ms, _, key, key_group = entry
             self._backend.set_current_key(key, key_group)
             if self._registered.contains(timestamp_ms):
-                self._registered.remove(timestamp_ms)
+                self._remove(timestamp_ms)
                 return Timer(timestamp_ms, key, key_group)
             self._dead -= 1
         return None
+
+    def _next(self, now_ms: int) -> _Entry | None:
+        """Remove and return the first of all due entries."""
+        heap, overdue = self._heap, self._overdue
+        if overdue and (not heap or heap[0][0] > now_ms or overdue[0] <= heap[0]):
+            heap = overdue
+        is_due = bool(heap) and (heap is overdue or heap[0][0] <= now_ms)
+        if self._has_waited(now_ms) and not (is_due and heap[0] <= self._waiting[0][1]):
+            return heapq.heappop(self._waiting)[1]
+        return heapq.heappop(heap) if is_due else None
 
 
 _EVENT, _PROCESSING = "_event_time_timers", "_processing_time_timers"
@@ -186,7 +210,6 @@ class Timers:
         self._wall_ms = wall_ms
         self._event = self._queue(_EVENT, time) if backend.has_restored(operator, _EVENT) else None
         self._processing = self._queue(_PROCESSING, None) if backend.has_restored(operator, _PROCESSING) else None
-        time.on_advance = self._on_advance
 
     def _queue(self, name: str, time: EventTime | None) -> TimerQueue:
         return TimerQueue(name, self._operator, self._backend, time)
@@ -204,10 +227,6 @@ class Timers:
     def delete_event(self, timestamp_ms: int) -> None:
         if self._event is not None:
             self._event.delete(timestamp_ms)
-
-    def _on_advance(self) -> None:
-        if self._event is not None:
-            self._event.on_advance(self._time.current_ms)
 
     @property
     def event_due(self) -> bool:

@@ -288,11 +288,13 @@ class WatermarkGenerators:
         last row and the next time that its generator is asked, and what that would have said is said only when another
         row comes.
         """
-        self._splits[WHOLE_INPUT].watermark_ms = min((self._reached(clock) for clock in old), default=NO_TIMESTAMP)
+        reached = [reached_ms for clock in old if (reached_ms := self._reached(clock)) is not None]
+        said = reached or [clock.emitted_ms for clock in old]
+        self._splits[WHOLE_INPUT].watermark_ms = min(said, default=NO_TIMESTAMP)
 
-    def _reached(self, clock: OldClock) -> int:
-        """Return the watermark of an old subtask, its generators asked once more. They are made for this alone: those
-        that are in use are asked at no other times because checkpoints are taken.
+    def _reached(self, clock: OldClock) -> int | None:
+        """Return the watermark of an old subtask, its generators asked once more; None if they say that it is idle.
+        They are made for this alone: those that are in use are asked at no other times because checkpoints are taken.
         """
         entries = []
         for item in clock.items:
@@ -302,6 +304,8 @@ class WatermarkGenerators:
                 self._emit_periodically(entry)
             entries.append(entry)
         waited_for = [entry.watermark_ms for entry in entries if not entry.idle]
+        if entries and not waited_for:
+            return None
         return max(clock.emitted_ms, min(waited_for, default=NO_TIMESTAMP))
 
     def _restore_into(self, entry: _Split, state: _SplitState) -> None:

@@ -92,6 +92,35 @@ def test_checkpoints_ask_no_generator_that_is_in_use() -> None:
     assert new.watermark_ms == 2
 
 
+class IdleAtLast(Asked):
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        self.asked += 1
+        if self.asked > 2:
+            output.mark_idle()
+        else:
+            output.emit_watermark(Watermark(100))
+
+
+def test_what_says_that_it_is_idle_is_left_out_unless_all_do() -> None:
+    strategy = WatermarkStrategy.for_generator(IdleAtLast)
+    about_to_say = OldClock(LONG_AGO_MS, after_asking(strategy, 2))
+    new = clock(strategy)
+    new.continue_from([about_to_say, OldClock(LONG_AGO_MS, after_asking(strategy, 1))])
+    new.advance(0.0)
+    assert new.watermark_ms == 100
+    alone = clock(strategy)
+    alone.continue_from([about_to_say._replace(emitted_ms=60), about_to_say._replace(emitted_ms=50)])
+    alone.advance(0.0)
+    assert alone.watermark_ms == 50
+
+
+def after_asking(strategy: WatermarkStrategy, times: int) -> list[bytes]:
+    made = clock(strategy)
+    for time in range(1, times + 1):
+        made.advance(200.0 * time)
+    return made.snapshot()
+
+
 class IdleFromTheStart(Asked):
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         self.asked += 1

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.timers import TimerQueue
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
 from penstock.state.heap.hash_map import HashMapStateBackend
@@ -25,9 +26,10 @@ class Queue:
 
     def __init__(self, restored: Queue | None = None, time: EventTime | None = None) -> None:
         self.backend: HashMapStateBackend = HashMapStateBackend(16) if restored is None else restored.backend
+        if restored is not None:
+            self.backend.has_restored = lambda operator, name: True  # type: ignore[method-assign]
         self.time = time or EventTime()
         self.timers = TimerQueue("timers", OPERATOR, self.backend, self.time)
-        self.time.on_advance = lambda: self.timers.on_advance(self.time.current_ms)
 
     def at(self, key: int) -> TimerQueue:
         self.backend.set_current_key(key, key % 16)
@@ -178,6 +180,16 @@ def test_a_restored_timer_has_waited_if_its_new_owner_is_further() -> None:
     assert restored.timers.resumes
     again = Queue(restored, time_at(600, 300))
     assert again.timers.resumes and again.take() == [(110, 3)]
+
+
+def test_a_restored_timer_of_a_key_that_had_no_time_has_waited_at_a_new_owner_that_has() -> None:
+    """A floor at the least time is none: it would have waited for a time after the last."""
+    queue = Queue()
+    queue.at(3).register(WATERMARK_MIN_MS)
+    queue.at(4).register(500)
+    again = Queue(queue, time_at(WATERMARK_MIN_MS))
+    assert not again.timers.resumes and again.take() == []
+    assert Queue(queue, time_at(WATERMARK_MAX_MS)).take() == [(WATERMARK_MIN_MS, 3), (500, 4)]
 
 
 @pytest.mark.parametrize("time", [time_at(600, 500), time_at(400, floors={3: 600})], ids=["restarted", "rescaled"])
