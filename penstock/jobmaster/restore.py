@@ -17,7 +17,7 @@ from penstock.protocol.restore.given_up import (
     unknown_channels,
     without_rows_in_flight,
 )
-from penstock.protocol.restore.given_up_broadcasts import unequal_receivers, with_state_of_one
+from penstock.protocol.restore.given_up_broadcasts import UnequalReceivers, unequal_receivers, with_state_of_one
 from penstock.protocol.values.metadata import EdgeShape, Metadata
 from penstock.storage.damage import DAMAGE
 from penstock.storage.layout import LOG_FOLDER, metadata_path
@@ -66,14 +66,20 @@ def without_channel_state(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Me
         )
     rows = sum(channel.rows for channel in given_up)
     differ = "".join(
-        f"\n  some receivers of {_broadcasts(metadata, of_one.edges)} had read rows that others lose now: all get the "
-        f"broadcast state of subtask {of_one.receiver}, which had read most. What it did for these rows to its own "
-        "keys and lists is not done in the others"
+        f"\n  some receivers of {_broadcasts(metadata, of_one.edges)} had read rows that others lose now"
+        f"{_state_of_one(of_one) if of_one.have_state else ''}"
         for of_one in unequal
     )
     return with_state_of_one(left, unequal), (
         f"{rows} rows that were in flight in checkpoint {give_up.checkpoint_id} are given up, as "
         f"{StateRecoveryOptions.WITHOUT_CHANNEL_STATE.key} says{_listed(given_up)}{differ}"
+    )
+
+
+def _state_of_one(unequal: UnequalReceivers) -> str:
+    return (
+        f": all get the broadcast state of subtask {unequal.receiver}, which had read most; what only others had read "
+        "is not in it. What it did for these rows to its own keys and lists is not done in the others"
     )
 
 

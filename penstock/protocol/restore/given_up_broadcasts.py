@@ -2,8 +2,8 @@
 
 Receivers are to read the same rows, so broadcast state is the same in all of them, and a restore at another parallelism
 takes that of subtask 0. If rows are given up that some have read, the others will never read them. Then the state of
-the receiver that had read most becomes that of all: what is lost is what nobody had read, and what the others would
-have done to their own keys and lists. (PROTOCOL 3.12)
+the receiver that had read most becomes that of all: what is lost is what that one had not read (with one producer: what
+nobody had), and what the others would have done to their own keys and lists. (PROTOCOL 3.12)
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _BROADCAST_STATE = "broadcast"
 @dataclass(frozen=True)
 class UnequalReceivers:
     """Describes broadcasts into one vertex whose receivers had read different rows, and whose rows are given up.
-    `receiver`: the subtask that had read most. `in_the_way`: further broadcasts whose rows have to be given up, too.
+    `receiver`: the subtask that had read most. `have_state`: they have broadcast state. `in_the_way`: further
+    broadcasts whose rows have to be given up, too.
     """
 
     vertex: int
     edges: tuple[EdgeShape, ...]
     receiver: int
+    have_state: bool
     in_the_way: tuple[EdgeShape, ...] = ()
 
 
@@ -47,10 +49,12 @@ def unequal_receivers(whole: Metadata, left: Metadata, given_up: Collection[str]
         equal_now = tuple(edge for edge in edges if edge.name in before - after)
         uneven = tuple(edge for edge in edges if edge.name in after)
         in_the_way = tuple(edge for edge in uneven if edge.name in given_up)
-        if equal_now and _have_broadcast_state(whole, vertex):
+        have_state = _have_broadcast_state(whole, vertex)
+        if equal_now and have_state:
             in_the_way = uneven
         if equal_now or in_the_way:
-            found.append(UnequalReceivers(vertex, equal_now, _furthest(whole, vertex, equal_now), in_the_way))
+            furthest = _furthest(whole, vertex, equal_now)
+            found.append(UnequalReceivers(vertex, equal_now, furthest, have_state, in_the_way))
     return found
 
 
