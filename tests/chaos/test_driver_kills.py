@@ -139,8 +139,9 @@ SHRINKS = (
     "send StartRun",
 )
 """Steps of a rescale from three slots to two."""
-NOT_OF_THE_ORDER = {"handle SlotStatus", "handle SplitsRequested", "send SplitsAssigned"}
-"""Steps that a job takes all the time, whatever is ordered from it. The rest of a rescale's checkpoint, "delete" and
+NOT_OF_THE_ORDER = {"handle SlotStatus", "handle SplitsRequested", "send SplitsAssigned", "handle PeerLost"}
+"""Steps that a job takes all the time, whatever is ordered from it, or by chance: of slots that are cancelled for a
+restart one may notice first that another has closed its connections. The rest of a rescale's checkpoint, "delete" and
 "commit", is that of a stop."""
 
 
