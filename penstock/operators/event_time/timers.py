@@ -77,10 +77,11 @@ class TimerQueue:
                 time_ms = self._time_of(key_group)
                 if timestamp_ms > time_ms:
                     heapq.heappush(self._heap, entry)
-                elif (passing_ms := passing.get(timestamp_ms)) is None or passing_ms < time_ms:
-                    heapq.heappush(self._overdue, entry)
+                elif passing.get(timestamp_ms) == time_ms:
+                    heapq.heappush(self._waiting, (time_ms, entry))
                 else:
-                    heapq.heappush(self._waiting, (passing_ms, entry))
+                    # Time has passed since; or it began again, in a job that was started from a drained savepoint.
+                    heapq.heappush(self._overdue, entry)
 
     def _passing_state(self) -> MapState[int, int]:
         descriptor = MapStateDescriptor(self._name_of_passing, Types.LONG(), Types.LONG())

@@ -192,6 +192,16 @@ def test_a_restored_timer_of_a_key_that_had_no_time_has_waited_at_a_new_owner_th
     assert Queue(queue, time_at(WATERMARK_MAX_MS)).take() == [(WATERMARK_MIN_MS, 3), (500, 4)]
 
 
+def test_a_timer_that_was_registered_at_the_end_of_time_waits_for_nothing_when_time_begins_again() -> None:
+    queue = Queue()
+    queue.fire(WATERMARK_MAX_MS)
+    queue.at(3).register(100)
+    begun_again = Queue(queue, time_at(WATERMARK_MIN_MS))
+    assert begun_again.take() == []
+    interrupted = Queue(begun_again, time_at(200, 50))
+    assert interrupted.timers.resumes and interrupted.take() == [(100, 3)]
+
+
 @pytest.mark.parametrize("time", [time_at(600, 500), time_at(400, floors={3: 600})], ids=["restarted", "rescaled"])
 def test_firing_resumes_with_what_was_registered_late(time: EventTime) -> None:
     queue = late_at_500()
