@@ -249,7 +249,7 @@ class Subtask:
         self.work.flush_held()
         for partition in self.partitions:
             partition.flush_held()
-        idle = not (self.work.unfinished or self.event_time.time.behind)
+        idle = not (self.work.unfinished or self.event_time.time.behind or self.work.resumes_firing)
         emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
         if report := self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle):
             self._report_drained(report)
