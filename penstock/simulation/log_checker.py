@@ -13,6 +13,7 @@ from penstock.graph.rescaled_graph import as_taken, rescaled
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
+from penstock.simulation.claim_checker import ClaimChecker
 from penstock.simulation.content_checker import ContentChecker
 from penstock.simulation.element_coverage import uncovered
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, MetadataName, SegmentName, parse
@@ -45,8 +46,6 @@ class LogChecker(ContentChecker):
     void: list[tuple[int, str]] = field(default_factory=list)
     """Entries that were created at positions that had been deleted, with the driver's incarnation: they count for
     nobody."""
-    claimed: str | None = None
-    """The other job's checkpoint or savepoint that the newest entry says this job owns."""
     objects_max: int = 0
     """The most objects of the log at once."""
     _newest_checkpoint_at: int = -1
@@ -57,6 +56,9 @@ class LogChecker(ContentChecker):
     """Prepared output -> the checkpoint in the log that named it first as its own."""
     _failures_at_end: int | None = None
     _late: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._claim = ClaimChecker(self.world, self.workload, self.shared)
 
     def on_created(self, name: str, data: bytes) -> None:
         path = name.removeprefix(f"{self.directory}/")
@@ -74,7 +76,7 @@ class LogChecker(ContentChecker):
             self.world.violate(f"log entry {sequence} follows {len(self.entries) - 1}")
         self.entries.append(entry)
         self._check_base(sequence, entry)
-        self._check_claim(sequence, entry)
+        self._claim.on_entry(sequence, entry)
         if isinstance(entry, Fence):
             self.owner = entry.incarnation
             return
@@ -102,11 +104,6 @@ class LogChecker(ContentChecker):
         if not isinstance(entry, Fence) and any(at != sequence for at in before):
             self.world.violate(f"{what}, and {entry.incarnation} has created one there before and goes on")
         self.void.append((sequence, entry.incarnation))
-
-    def _check_claim(self, sequence: int, entry: Any) -> None:
-        before, self.claimed = self.claimed, entry.claimed
-        if before is not None and entry.claimed is None and f"{before}/{METADATA_NAME}" in self.shared.objects:
-            self.world.violate(f"log entry {sequence} says nothing of {before}, which the job owns: nobody deletes it")
 
     def _check_base(self, sequence: int, entry: Any) -> None:
         if isinstance(entry, CheckpointEntry):
@@ -247,10 +244,9 @@ class LogChecker(ContentChecker):
         """
         if self._failures_at_end is None or self.shared.failures != self._failures_at_end:
             return
-        if self.claimed is not None and f"{self.claimed}/{METADATA_NAME}" in self.shared.objects:
-            self.world.violate(f"orphan at the end: {self.claimed}, which the job owned")
         newest = next((e for e in reversed(self.entries) if not isinstance(e, Fence)), None)
         retained = set(newest.retained) if newest is not None else set()
+        self._claim.check_at_end(len(retained), bool(self._newest_id))
         named = self._named_by(list(retained))
         skip = len(self.directory) + 1
         for name in sorted(self.shared.objects):

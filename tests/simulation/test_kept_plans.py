@@ -18,6 +18,7 @@ import pytest
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.log.retention import Retention
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.subtask.subtask import Subtask
@@ -53,6 +54,10 @@ WORLD_SEEDS = range(100)
 def an_adaptive_job_may_not_grow(patch: Any) -> None:
     """Without this: a job whose processes came one after the other failed its run, which had no faults."""
     patch(Cluster, "_moves", lambda cluster: 0)
+
+
+def what_is_claimed_goes_at_any_end(patch: Any) -> None:
+    patch(Retention, "take_claim_at_end", lambda retention, has_checkpoints: retention.claimed)
 
 
 def what_a_killed_successor_has_left_counts_as_an_orphan(patch: Any) -> None:
@@ -155,6 +160,7 @@ def nobody_submits_the_slots_of_a_first_step(patch: Any) -> None:
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
+    "cancelled-before-the-first-checkpoint.json": (what_is_claimed_goes_at_any_end, r"is deleted, and nothing is left"),
     "checkpoints-get-too-little-time.json": (nobody_gives_checkpoints_more_time, r"no end after"),
     "barriers-come-without-a-pause.json": (nothing_is_reported_between_barriers, r"no end after"),
     "barriers-hold-time-back.json": (barriers_keep_time_from_advancing, r"no end after"),

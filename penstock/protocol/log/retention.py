@@ -136,10 +136,12 @@ class Retention:
         return self.claimed
 
     def take_claim_at_end(self, has_checkpoints: bool) -> str | None:
-        """Return the claimed checkpoint, to be deleted with all others at the job's end. `has_checkpoints`: the job has
-        completed some of its own. Without them it stays: it is all that there is.
+        """Return the claimed checkpoint, to be deleted at the job's end: with all others, or because it is subsumed and
+        nobody has deleted it yet. `has_checkpoints`: the job has completed some of its own. Without them it stays: it
+        is all that there is.
         """
-        return self.claimed if has_checkpoints and not self.retained else None
+        is_retained = not has_checkpoints or 0 < len(self.retained) < self._retained_max
+        return None if is_retained else self.claimed
 
     def release_claim(self) -> None:
         """Note that the claimed checkpoint has been deleted."""

@@ -77,8 +77,16 @@ def test_a_claimed_checkpoint_goes_with_the_own_ones_at_the_end() -> None:
     retention.claim("/old/chk-9")
     assert retention.take_claim_at_end(has_checkpoints=False) is None, "it is all that there is"
     retention.replace(retention.with_newest(retained(1)))
-    assert retention.take_claim_at_end(has_checkpoints=True) is None, "the job keeps its checkpoints"
+    assert retention.take_claim_at_end(has_checkpoints=True) is None, "it is one of those that the job keeps"
     retention.replace([])
+    assert retention.take_claim_at_end(has_checkpoints=True) == "/old/chk-9"
+
+
+def test_a_subsumed_claim_that_a_dead_driver_did_not_delete_goes_at_the_end() -> None:
+    """The next driver publishes nothing before the job is cancelled, and keeps its checkpoints."""
+    retention = Retention(1)
+    retention.claim("/old/chk-9")
+    retention.replace([retained(1)])
     assert retention.take_claim_at_end(has_checkpoints=True) == "/old/chk-9"
 
 
