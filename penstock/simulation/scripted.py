@@ -35,10 +35,13 @@ class Script:
 
 
 class ScriptedSource(Source):
-    """Gives reader i the splits that it owns; it asks them in turns for a row."""
+    """Gives reader i the splits that it owns; it asks them in turns for a row. `names_splits`: False says nothing of
+    them, like a source without splits.
+    """
 
-    def __init__(self, scripts: tuple[Script, ...]) -> None:
+    def __init__(self, scripts: tuple[Script, ...], names_splits: bool = True) -> None:
         self.scripts = scripts
+        self._names_splits = names_splits
 
     @property
     def produced_type(self) -> TypeInformation:
@@ -52,7 +55,8 @@ class ScriptedSource(Source):
         return OwnedSplits([encode_split(split) for split in splits])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        return _Reader(self, sum(s.owner == context.subtask for s in self.scripts))
+        kind = _Reader if self._names_splits else _ReaderWithoutSplits
+        return kind(self, sum(s.owner == context.subtask for s in self.scripts))
 
 
 class _Reader(SourceReader):
@@ -126,6 +130,18 @@ class _Reader(SourceReader):
 
     def snapshot(self) -> list[bytes]:
         return [encode_split(split) for split in self._splits]
+
+
+class _ReaderWithoutSplits(_Reader):
+    @property
+    def current_split(self) -> str:
+        return ""
+
+    def splits_in_hand(self) -> list[str]:
+        return [""]
+
+    def finished_splits(self) -> list[str]:
+        return []
 
 
 def splits_in(items: Any) -> list[dict[str, int]]:

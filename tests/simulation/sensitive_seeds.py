@@ -11,6 +11,7 @@ from __future__ import annotations
 SENSITIVE = {
     "a-pause-ends-among-rows-that-are-given-up": 2,
     "a-split-pauses-while-another-is-busy": 46,
+    "a-source-without-splits-has-not-been-asked": 5,
     "an-idle-owner-has-unread-rows": 3,
     "barrier-between-columnar-windows": 9,
     "barrier-between-timers": 1,

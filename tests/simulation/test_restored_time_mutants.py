@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.graph.logical import OperatorKind
 from penstock.operators.event_time.timers import TimerQueue
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.channel.watermark_valve import WatermarkValve
@@ -38,6 +39,16 @@ def restored_channels_say_nothing_before_an_event(patch: Patch) -> None:
 
 def what_no_generator_was_asked_for_is_forgotten(patch: Patch) -> None:
     patch(WatermarkGenerators, "continue_from", lambda self, old: None)
+
+
+def what_a_source_without_splits_has_seen_is_forgotten(patch: Patch) -> None:
+    continue_from = WatermarkGenerators.continue_from
+
+    def unless_a_source(self: Any, old: Any) -> None:
+        if self.operator.kind is not OperatorKind.SOURCE:
+            continue_from(self, old)
+
+    patch(WatermarkGenerators, "continue_from", unless_a_source)
 
 
 def generators_start_with_their_first_row(patch: Patch) -> None:
@@ -71,6 +82,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (
         what_no_generator_was_asked_for_is_forgotten,
         "a-clock-has-not-been-asked-since-its-last-row",
+        r"time has never been",
+    ),
+    (
+        what_a_source_without_splits_has_seen_is_forgotten,
+        "a-source-without-splits-has-not-been-asked",
         r"time has never been",
     ),
     (generators_start_with_their_first_row, "a-clock-has-subtasks-without-rows", r"time has never been later than"),

@@ -49,6 +49,8 @@ class TimerQueue:
         self._registered = backend.state(operator, MapStateDescriptor(name, Types.LONG(), Types.BOOLEAN()))
         self._passing: MapState[int, int] | None = None
         """Timers that wait -> the time that has to pass before they fire. There is no such state before the first."""
+        self._passing_timers = 0
+        """The number of timers in that state. Without this: one that was late once makes all others dearer for ever."""
         self._heap: list[_Entry] = []
         self._overdue: list[_Entry] = []
         """Timers that fire now, though their key's time may be ahead of the subtask's."""
@@ -70,6 +72,7 @@ class TimerQueue:
         if self._time is not None and backend.has_restored(operator, self._name_of_passing):
             self._passing = self._passing_state()
             waiting = {key: dict(passing) for key, _, passing in backend.entries(operator, self._name_of_passing)}
+            self._passing_timers = sum(map(len, waiting.values()))
         for key, key_group, timestamps in backend.entries(operator, self._name):
             passing = waiting.get(key, {})
             for timestamp_ms in timestamps:
@@ -117,6 +120,7 @@ class TimerQueue:
             if self._passing is None:
                 self._passing = self._passing_state()
             self._passing.put(timestamp_ms, time_ms)
+            self._passing_timers += 1
             heapq.heappush(self._waiting, (time_ms, entry))
 
     @property
@@ -137,8 +141,9 @@ class TimerQueue:
 
     def _remove(self, timestamp_ms: int) -> None:
         self._registered.remove(timestamp_ms)
-        if self._passing is not None:
+        if self._passing is not None and self._passing_timers and self._passing.contains(timestamp_ms):
             self._passing.remove(timestamp_ms)
+            self._passing_timers -= 1
 
     def _rebuild(self) -> None:
         """Rebuild the heaps without dead entries. Of several entries of one timer, the first stays."""

@@ -6,8 +6,8 @@ generators never have seen more rows than have been processed, and a watermark f
 Each split becomes idle separately: the watermark is the minimum over the splits that are not idle, and the output is
 idle when all splits are. After a restore, every split has the whole timeout again.
 
-What comes through an input gate has no splits, and one generator, which is there from the start. At another parallelism
-the new subtasks begin where all old ones would be if they were asked now.
+What comes through an input gate, or from a source without splits, has one generator, which is there from the start. At
+another parallelism the new subtasks begin where all old ones would be if they were asked now.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 WHOLE_INPUT = ""
-"""The split of all rows that come through an input gate."""
+"""The split of all rows that come through an input gate, or from a source without splits."""
 
 
 class OldClock(NamedTuple):

@@ -171,8 +171,9 @@ class SubtaskOpening:
         in_hand = reader.splits_in_hand() if reader is not None else []
         items = restore.part(clock.uid, "watermarks")
         generation.restore(items, time.emitted_ms, in_hand if dealt_out else None)
-        generation.wait_for(in_hand if is_source else [WHOLE_INPUT])
-        if dealt_out and not is_source:
+        waited_for = in_hand if is_source else [WHOLE_INPUT]
+        generation.wait_for(waited_for)
+        if dealt_out and waited_for == [WHOLE_INPUT]:
             generation.continue_from(restore.clocks(clock.uid))
         return generation
 

@@ -125,15 +125,24 @@ class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
         self.has_reached = False
 
     def declare(self, job: WorkloadBuilder) -> None:
+        self.timed = self.declare_clock(job)
+        job.sink(job.delay(self.timed, 1, cost_ms=0.1), 2)
+
+    def declare_clock(self, job: WorkloadBuilder) -> Stream:
+        return _timed_again(job, self.declare_source(job), clocks.bounded(), "rebalance")
+
+    def declare_source(self, job: WorkloadBuilder, names_splits: bool = True) -> Stream:
         steps = slowly(0, 30)
         assert len(steps) == _PAUSE
         scripts = (Script(0, 0, (*steps, (None, 3000), (None, 1500), *slowly(BEYOND, 20))),)
-        source = scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True)
-        self.timed = _timed_again(job, source, clocks.bounded(), "rebalance")
-        job.sink(job.delay(self.timed, 1, cost_ms=0.1), 2)
+        return scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True, names_splits=names_splits)
+
+    def is_clock(self, parts: set[str]) -> bool:
+        """Return whether a subtask with such parts in its state is one of the clock's."""
+        return parts == {"watermarks"}
 
     def is_right(self, metadata: Metadata) -> bool:
-        clocks_now = [s for s in metadata.subtasks if {p.name for p in s.parts} == {"watermarks"}]
+        clocks_now = [s for s in metadata.subtasks if self.is_clock({p.name for p in s.parts}) and not s.finished]
         if self.due_ms is not None:
             behind = [s for s in metadata.subtasks if any(r.name == "held" for r in s.keyed)]
             told = [s.watermark_ms for s in clocks_now] + [s.current_ms for s in behind]
@@ -150,13 +159,23 @@ class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
         ):
             return False
         self.due_ms = due_ms
-        self.timed.group.root().parallelism = 3
+        self.timed.group.root().parallelism += 1
         return True
 
     def has_happened(self) -> bool:
         if self.count and not self.has_reached:
             self.cluster.world.violate(f"time has never been {self.due_ms} before the source came back")
         return super().has_happened()
+
+
+class ASourceWithoutSplitsHasNotBeenAsked(AClockHasNotBeenAskedSinceItsLastRow):
+    """The same of a source that has no splits, and so no state that would go to another subtask with one."""
+
+    def declare_clock(self, job: WorkloadBuilder) -> Stream:
+        return self.declare_source(job, names_splits=False)
+
+    def is_clock(self, parts: set[str]) -> bool:
+        return "watermarks" in parts
 
 
 def _timed_again(job: WorkloadBuilder, before: Stream, strategy: WatermarkStrategy, edge: str) -> Stream:
@@ -249,6 +268,7 @@ SCENARIOS: list[type[Scenario]] = [
     AnIdleOwnerHasUnreadRows,
     TheWatermarkOfASilentSourceIsInFlight,
     AClockHasNotBeenAskedSinceItsLastRow,
+    ASourceWithoutSplitsHasNotBeenAsked,
     AClockHasSubtasksWithoutRows,
     TimersRegisteredLate,
 ]
