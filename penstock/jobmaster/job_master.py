@@ -198,6 +198,7 @@ class JobMaster:
         if self._adaptive is not None:
             self._adaptive.look()
         self._execute(self.lifecycle.on_time(now_ms))
+        self.coordinator.pending.on_progress(self.savepoints.progress_ms)
         self._checkpoints.execute(self.coordinator.on_time(now_ms))
         self.job_directory.on_time(now_ms)
         self._ending.on_time(now_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -37,6 +38,10 @@ NAMES_MAX = 8
 
 class _Taken(Exception):
     """Signals that something lies in the directory that a savepoint was to be written to."""
+
+
+class _GivenUp(Exception):
+    """Ends the writing of a savepoint that has been given up meanwhile."""
 
 
 class Savepoints:
@@ -76,11 +81,20 @@ class Savepoints:
         """Directories of pending savepoints that were empty: what lies there now is ours. No other is deleted from."""
         self._copied: dict[str, list[str]] = {}
         """Directory of a savepoint -> files of sources that were copied to it. One with an entry is being written."""
+        self._stopping: set[str] = set()
+        """Directories of those that are written and stop the job: they may be in its log."""
+        self._progress_ms: dict[str, float] = {}
 
     @property
     def pending(self) -> Collection[str]:
         """Return the directories of the savepoints that somebody waits for."""
         return self._answers.keys()
+
+    @property
+    def progress_ms(self) -> dict[str, float]:
+        """Return for each savepoint that is being written, by its directory, when some of the data of a source was
+        copied to it last."""
+        return dict(self._progress_ms)  # the thread that copies writes to it
 
     def order(self, order: SavepointOrder) -> None:
         """Make the directory, then ask the coordinator."""
@@ -149,7 +163,12 @@ class Savepoints:
     def on_time(self, now_ms: float) -> None:
         """Answer those whose directory is not there in time. Without this: a storage that hangs (a network file system
         whose server is away) lets everybody wait who asks for a savepoint, or for the job to stop."""
+        # Directories are made behind what is written: as long as that advances, so do they.
+        by_progress_ms = max(self.progress_ms.values(), default=-inf) + self._timeout_ms
         for directory in [directory for directory, by_ms in self._making.items() if by_ms <= now_ms]:
+            if by_progress_ms > now_ms:
+                self._making[directory] = by_progress_ms
+                continue
             del self._making[directory]
             limit = f"{self._timeout_ms / 1000:g} s"
             why = f"its directory was not made within {limit}: its storage, or an earlier savepoint's, does not answer"
@@ -165,18 +184,28 @@ class Savepoints:
         metadata = msgspec.structs.replace(metadata, drained=savepoint.drains, is_final=False)
         data = encode_metadata(metadata)
         copied = self._copied.setdefault(directory, [])
+        if savepoint.stops:
+            self._stopping.add(directory)
+
+        def progress() -> None:
+            if directory not in self._copied:
+                raise _GivenUp
+            self._progress_ms[directory] = self._clock.monotonic_ms()
 
         def write() -> None:
             store = self._open_store(directory, False)
             for source, state in self._sources(metadata):
-                copied.extend(source.copy_files(state, directory))
+                copied.extend(source.copy_files(state, directory, progress))
             # Without this: the directory was removed, the copies make it again, and metadata name what is gone.
             check_segments(store, metadata)
+            if directory not in self._copied:
+                raise _GivenUp
             store.create(METADATA_NAME, data)
 
         def done(result: Any) -> None:
+            self._progress_ms.pop(directory, None)
             if directory not in self._copied:
-                return  # it has expired meanwhile, and what was written of it is deleted
+                return  # it has been given up meanwhile, and what was written of it is deleted
             if isinstance(result, Exception):
                 written(f"the savepoint {directory} could not be written: {result}")
                 return
@@ -195,6 +224,7 @@ class Savepoints:
         """Answer who asked: the savepoint is complete (and in the log, if it stops the job)."""
         answer = self._answers.pop(savepoint.directory, None)
         self._copied.pop(savepoint.directory, None)
+        self._stopping.discard(savepoint.directory)
         self._made.discard(savepoint.directory)
         if answer is not None:
             answer(savepoint.directory)
@@ -207,11 +237,11 @@ class Savepoints:
             answer(_not_taken(savepoint.directory, why))
 
     def fail_all(self, why: str) -> None:
-        """Answer everybody who still waits, and all who ask later: the job has ended. What is being written may be in
-        the job's log."""
+        """Answer everybody who still waits, and all who ask later: the job has ended. What is being written and stops
+        the job may be in its log; everything else is removed."""
         self._has_ended = True
         for directory, answer in list(self._answers.items()):
-            if directory in self._made and directory not in self._copied:
+            if directory in self._made and directory not in self._stopping:
                 self._remove(directory)
             answer(_not_taken(directory, why))
         self._answers.clear()
@@ -226,6 +256,7 @@ class Savepoints:
         A slot may have been lost before it has named its segment, so the names are looked up.
         """
         copied = self._copied.pop(directory, [])
+        self._stopping.discard(directory)
         self._made.discard(directory)
 
         def own(store: ObjectStore) -> list[str]:

@@ -15,7 +15,7 @@ import copyreg
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -192,9 +192,9 @@ class DataFrameSource(Source):
                 "checkpoint, or give the operator another uid."
             )
 
-    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
+    def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
         assert self._files is not None
-        return self._files.copy_files(snapshot, directory)
+        return self._files.copy_files(snapshot, directory, progress)
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         assert self._files is not None, "write() or read_again() comes first"

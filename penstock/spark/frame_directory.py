@@ -119,42 +119,52 @@ class FrameDirectory:
                 there.remove(posixpath.basename(origin))
                 there._store.remove_if_empty()
 
-    def take(self, name: str, origin: FrameDirectory) -> list[str]:
+    def take(self, name: str, origin: FrameDirectory, progress: Callable[[], None] = lambda: None) -> list[str]:
         """Make a folder a copy of one of the same name, of links where both are of one file system: complete or not at
-        all. So a new job needs nothing of the job whose checkpoint it started from. Raises `SourceError`.
+        all. So a new job needs nothing of the job whose checkpoint it started from. `progress` is called whenever some
+        of the data has been copied. Raises `SourceError`.
 
         Returns:
             The copies: paths relative to this directory.
         """
         try:
             if self.is_local and origin.is_local:
-                take_along(Path(origin.folder(name)), Path(self.folder(name)))
+                take_along(Path(origin.folder(name)), Path(self.folder(name)), progress)
                 return [f"{FRAMES_FOLDER}/{name}/{file.name}" for file in sorted(Path(self.folder(name)).iterdir())]
-            paths = [path for path, _ in origin.parts(name)]
-            _each(self._store.delete, self._store.list(f"{FRAMES_FOLDER}/{name}"))
-            _each(lambda path: self._copy(path, origin), paths)
-            self._copy(_manifest(name), origin)  # the manifest is last
+            self._delete_copies(name)
+            try:
+                paths = [path for path, _ in origin.parts(name)]
+                _each(lambda path: self._copy(path, origin, progress), paths)
+                self._copy(_manifest(name), origin, progress)  # the manifest is last
+            except BaseException:
+                with suppress(StoreError):
+                    self._delete_copies(name)
+                raise
             return [*paths, _manifest(name)]
         except StoreError as error:
             raise SourceError(
                 f"{origin.folder(name)}, with rows of a DataFrame, could not be copied to {self.folder(name)}: {error}"
             ) from error
 
-    def _copy(self, path: str, origin: FrameDirectory) -> None:
+    def _delete_copies(self, name: str) -> None:
+        _each(self._store.delete, self._store.list(f"{FRAMES_FOLDER}/{name}"))
+
+    def _copy(self, path: str, origin: FrameDirectory, progress: Callable[[], None]) -> None:
         size = origin._store.size(path)
         writer = self._store.writer(path)
         try:
             for start in range(0, size, _COPY_STEP_BYTES):
                 writer.write([origin._store.get(path, start, min(_COPY_STEP_BYTES, size - start))])
+                progress()
             writer.finish()
         except BaseException:
             writer.abort()
             raise
 
 
-def take_along(source: Path, target: Path) -> None:
+def take_along(source: Path, target: Path, progress: Callable[[], None]) -> None:
     """Make `target` a copy of the folder `source`, of links where the file system has them, complete or not at all.
-    Raises `SourceError`."""
+    Raises `SourceError`, and what `progress` raises."""
     shutil.rmtree(target, ignore_errors=True)
     try:
         target.mkdir(parents=True)
@@ -162,20 +172,28 @@ def take_along(source: Path, target: Path) -> None:
             # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one. Those
             # that begin with a dot are checksums of Hadoop's, which nothing of ours reads.
             if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith(("_", "."))):
-                _link_or_copy(file, target / file.name)
-    except OSError as error:
+                _link_or_copy(file, target / file.name, progress)
+    except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
+        with suppress(OSError):  # others may be there
+            target.parent.rmdir()
+        if not isinstance(error, OSError):
+            raise
         raise SourceError(
             f"{source}, with rows of a DataFrame, could not be copied to {target}: {error}. Make room or set the "
             "permissions, and start the job again."
         ) from error
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path, progress: Callable[[], None]) -> None:
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links
-        shutil.copy2(source, target)
+        with source.open("rb") as old, target.open("xb") as new:
+            while data := old.read(_COPY_STEP_BYTES):
+                new.write(data)
+                progress()
+        shutil.copystat(source, target)
 
 
 def _manifest(name: str) -> str:

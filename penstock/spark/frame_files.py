@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -78,13 +78,13 @@ class FrameFiles(Source):
 
         return FileReader(open_file)
 
-    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
+    def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
         name = folder_in(snapshot) or posixpath.basename(self._folder)
         try:
             target = FrameDirectory(directory, self._settings, create=True)
             if target.is_complete(name):
                 return []  # of another source that reads the same rows
-            return target.take(name, self._directory())
+            return target.take(name, self._directory(), progress)
         except StoreError as error:
             raise SourceError(str(error)) from error
 

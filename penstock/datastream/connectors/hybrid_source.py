@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation
@@ -86,18 +86,19 @@ class HybridSource(Source):
         for source in self._sources:
             source.validate()
 
-    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
+    def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
         """Copy the files of the source that was read when the snapshot was taken.
 
         Args:
             snapshot: What the enumerator's `snapshot` returned.
             directory: The savepoint's directory.
+            progress: To be called whenever some of the data has been copied.
 
         Returns:
             The copies: paths relative to `directory`.
         """
         number, state = take_number(snapshot)
-        return [] if state is None else self._sources[number - 1].copy_files(state, directory)
+        return [] if state is None else self._sources[number - 1].copy_files(state, directory, progress)
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         return HybridEnumerator(self._sources, parallelism, restored)

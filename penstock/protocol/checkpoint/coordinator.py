@@ -69,6 +69,7 @@ class CheckpointCoordinator:
         self._at_end: set[SubtaskId] = set()
         self._final_attempts = FinalAttempts()
         self.stopping = Stopping()
+        self._rescale_waits = False
         self._last_completion_ms: float | None = None
         self._is_congested = False
         self.completed = 0
@@ -191,7 +192,9 @@ class CheckpointCoordinator:
                 return [SavepointRefused(savepoint, reason)]
             if self.stopping.savepoint is not None:
                 return [SavepointRefused(savepoint, FailureReason.STOP_PENDING)]
-            if self.pending.rescales or (savepoint.drains and self._holds_sources):
+            # Without this: savepoints that always overlap keep a rescale waiting for ever.
+            waits_for_saves = self._rescale_waits and self.pending.saves and not savepoint.stops
+            if waits_for_saves or self.pending.rescales or (savepoint.drains and self._holds_sources):
                 return [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
             self.stopping.begin(savepoint, now_ms, self.settings.timeout_ms)
             if savepoint.drains:
@@ -205,12 +208,13 @@ class CheckpointCoordinator:
     def request_rescale(self, aligned: bool, now_ms: float) -> list[Effect]:
         """Trigger the checkpoint from which the job continues at another parallelism; it passes the limit of pending
         checkpoints, waits for savepoints, and nothing is triggered behind it. Return [] while it cannot be: ask again
-        after each event.
+        after each event. While it waits for savepoints, only one that stops the job may begin.
         """
 
         def trigger() -> list[Effect]:
             # Without this: a savepoint that somebody waits for is aborted when the job continues from the checkpoint.
             is_saving = self.stopping.savepoint is not None or self.pending.saves
+            self._rescale_waits = is_saving
             if self.phase is not CoordinatorPhase.RUNNING or is_saving or self.pending.is_exclusive:
                 return []
             return self._trigger_with(self.settings.rescale_barrier(self.next_checkpoint_id, aligned), now_ms)

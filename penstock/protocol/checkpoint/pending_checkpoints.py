@@ -6,7 +6,7 @@ acknowledgement is distinguished from a current one by its id, and answered with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -172,13 +172,21 @@ class PendingCheckpoints:
             if pending.state is CheckpointState.TRIGGERED:
                 detail = f"not acknowledged {limit} by slot(s) {', '.join(map(str, pending.missing))}"
             elif pending.savepoint is not None and not pending.is_written:
-                detail = f"its metadata were not written {limit}: its storage does not answer"
+                detail = f"its metadata were not written {limit}: its storage is slow, or does not answer"
             else:
                 pending.expires_ms = now_ms + self._timeout_ms
                 return [StillPublishing(checkpoint_id, now_ms - pending.triggered_ms)]
             return self._abort(pending, FailureReason.EXPIRED, detail)
 
         return self._step("expired", checkpoint_id, "time", now_ms, expire)
+
+    def on_progress(self, progress_ms: Mapping[str, float]) -> None:
+        """Give savepoints the whole time again whose storage works. `progress_ms`: directory -> when something of a
+        source's files was copied to it last."""
+        for pending in self:
+            if pending.savepoint is not None and pending.savepoint.directory in progress_ms:
+                by_ms = progress_ms[pending.savepoint.directory] + self._timeout_ms
+                pending.expires_ms = max(pending.expires_ms, by_ms)
 
     def on_written(self, checkpoint_id: int) -> None:
         """Note that the directory of a savepoint that stops the job is complete: from now on it cannot be given up."""

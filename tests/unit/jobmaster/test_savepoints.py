@@ -55,7 +55,7 @@ class AtOnce:
 class World:
     """A job that reads the rows of a DataFrame, and takes one savepoint, of which slot 0 has written its segment."""
 
-    def __init__(self, folder: Path, names: Iterable[str] = ("one",), work: Any = None) -> None:
+    def __init__(self, folder: Path, names: Iterable[str] = ("one",), work: Any = None, stops: bool = False) -> None:
         names = cycle(names)
         self.answers: list[str | SavepointFailed] = []
         self.warnings: list[str] = []
@@ -84,7 +84,7 @@ class World:
         )
         if work is not None:
             return
-        self.savepoints.order(SavepointOrder(self.answers.append))
+        self.savepoints.order(SavepointOrder(self.answers.append, stops=stops))
         self.on_made()
 
     def on_made(self) -> None:
@@ -173,10 +173,24 @@ def test_what_somebody_else_has_put_there_stays(tmp_path: Path) -> None:
 
 
 def test_one_that_may_be_in_the_log_of_a_job_that_has_ended_is_kept(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, stops=True)
     assert world.write() is None
     world.savepoints.fail_all("the job has ended")
     assert METADATA_NAME in world.files() and isinstance(world.answers[0], SavepointFailed)
+
+
+def test_one_that_is_written_while_its_job_ends_is_not_there_when_it_was_called_not_taken(tmp_path: Path) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    work.run_one()
+    world.on_made()
+    world.write()
+    world.savepoints.fail_all("the job has ended")
+    assert "was not taken: the job has ended" in str(world.answers[0])
+    while work.run_one():
+        pass
+    assert not world.directory.exists() and not world.outcomes
 
 
 def test_one_that_nobody_has_begun_to_write_goes_with_its_job(tmp_path: Path) -> None:
@@ -218,6 +232,76 @@ def test_what_is_written_after_the_savepoint_has_expired_is_removed(tmp_path: Pa
         pass
     assert world.outcomes == [] and len(world.answers) == 1, "the checkpoint has ended, and hears of it no more"
     assert not world.directory.exists()
+
+
+# ---- files of sources -----------------------------------------------------------------------------------------------
+
+
+def without_links(monkeypatch: pytest.MonkeyPatch, at_each: Callable[[], None] = lambda: None) -> None:
+    """Let the files of sources be copied, as to another file system. `at_each`: called before each copy."""
+    links = os.link
+
+    def link(source: Path, target: Path) -> None:
+        if FRAMES not in str(target):
+            links(source, target)
+            return
+        at_each()
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", link)
+
+
+def test_copies_of_files_that_are_not_linked_show_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A savepoint on another file system was given up while gigabytes were copied to it, and so was the next one."""
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    without_links(monkeypatch, lambda: seen.append(dict(world.savepoints.progress_ms)))
+    seen: list[dict[str, float]] = []
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    work.run_one()
+    world.on_made()
+    world.clock.now_ms += 4000.0
+    world.write()
+    world.savepoints.order(SavepointOrder(world.answers.append, "/elsewhere"))
+    assert not world.savepoints.progress_ms and world.savepoints.next_deadline_ms() == 9000.0
+    world.clock.now_ms += 4000.0
+    work.run_one()
+    assert seen == [{}, {str(world.directory): 8000.0}] and world.outcomes == [None]
+    assert not world.savepoints.progress_ms
+
+
+def test_a_directory_is_waited_for_as_long_as_what_is_before_it_advances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    monkeypatch.setattr(world.savepoints, "_progress_ms", {"/another": 2000.0})
+    world.savepoints.on_time(TIMEOUT_MS)
+    assert not world.answers and world.savepoints.next_deadline_ms() == TIMEOUT_MS + 2000.0
+    world.savepoints.on_time(TIMEOUT_MS + 2000.0)
+    assert "was not made within 5 s" in str(world.answers[0])
+
+
+def test_nothing_is_copied_any_more_when_the_savepoint_has_been_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = QueuedWork()
+    world = World(tmp_path, work=work)
+    copies: list[None] = []
+
+    def give_up() -> None:
+        copies.append(None)
+        world.savepoints.failed(world.savepoint, "its metadata were not written within 5 s")
+
+    without_links(monkeypatch, give_up)
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    work.run_one()
+    world.on_made()
+    world.write()
+    while work.run_one():
+        pass
+    assert len(copies) == 1 and not world.outcomes and not world.directory.exists() and not world.warnings
 
 
 # ---- the name of its directory ------------------------------------------------------------------------------------

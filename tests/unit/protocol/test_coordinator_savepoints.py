@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -176,6 +177,18 @@ def test_no_savepoint_is_taken_behind_the_checkpoint_of_a_rescale(savepoint: Sav
     assert coordinator.request_savepoint(savepoint, 6.0) == [SavepointRefused(savepoint, FailureReason.RESCALE_PENDING)]
 
 
+def test_savepoints_that_overlap_do_not_keep_a_rescale_waiting() -> None:
+    coordinator, another = started(spread=0.9), replace(PLAIN, directory="/savepoints/another")
+    assert triggered(coordinator.request_savepoint(PLAIN, 5.0)) == [1]
+    assert coordinator.request_rescale(False, 6.0) == []
+    assert coordinator.request_savepoint(another, 7.0) == [SavepointRefused(another, FailureReason.RESCALE_PENDING)]
+    acknowledged(coordinator, 1)
+    coordinator.on_saved(1, 8.0)
+    assert triggered(coordinator.request_savepoint(another, 9.0)) == [2], "nobody asks for the rescale any more"
+    assert coordinator.request_rescale(False, 10.0) == []
+    assert triggered(coordinator.request_savepoint(STOP, 11.0)) == [3], "which ends the job, and the rescale with it"
+
+
 @pytest.mark.parametrize("savepoint", [PLAIN, STOP])
 def test_a_savepoint_whose_storage_does_not_answer_expires(savepoint: Savepoint) -> None:
     coordinator = started(timeout_ms=50.0, spread=0.9)
@@ -183,6 +196,15 @@ def test_a_savepoint_whose_storage_does_not_answer_expires(savepoint: Savepoint)
     acknowledged(coordinator, 1)
     assert aborted(coordinator.on_time(60.0)) == {1: FailureReason.EXPIRED}
     assert coordinator.pending.ids == [] and coordinator.stopping.savepoint is None
+
+
+def test_a_savepoint_has_the_whole_time_again_whenever_something_was_copied_to_it() -> None:
+    coordinator = started(timeout_ms=50.0, spread=0.9)
+    coordinator.request_savepoint(PLAIN, 10.0)
+    acknowledged(coordinator, 1)
+    coordinator.pending.on_progress({PLAIN.directory: 55.0, "/of another": 500.0})
+    assert coordinator.on_time(60.0) == [] and coordinator.pending.next_deadline_ms() == 105.0
+    assert aborted(coordinator.on_time(105.0)) == {1: FailureReason.EXPIRED}
 
 
 @pytest.mark.parametrize("savepoint", [STOP, DRAIN])

@@ -17,7 +17,7 @@ def test_notes_on_a_folder_are_not_taken_along(tmp_path: Path) -> None:
     first.mkdir()
     for name in ("part-0.arrow", FRAMES_MANIFEST, "_claimed_from"):
         (first / name).write_text(name)
-    take_along(first, second)
+    take_along(first, second, lambda: None)
     assert sorted(file.name for file in second.iterdir()) == [FRAMES_MANIFEST, "part-0.arrow"]
     (second / "_claimed_from").write_text("elsewhere")
     assert (first / "_claimed_from").read_text() == "_claimed_from"

@@ -8,6 +8,7 @@ that stays the same wherever and however far it is read: event time is generated
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,7 +239,7 @@ class Source(ABC):
     def validate(self) -> None:
         """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
 
-    def copy_files(self, snapshot: bytes, directory: str) -> list[str]:
+    def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
         """Copy what the job's directory holds of this source to a savepoint, which must not need that directory.
 
         A copy that fails leaves nothing behind.
@@ -246,6 +247,9 @@ class Source(ABC):
         Args:
             snapshot: What the enumerator's `snapshot` returned for the savepoint.
             directory: The savepoint's directory.
+            progress: To be called, by any thread, whenever some of the data has been copied: a savepoint that shows no
+                progress for `execution.checkpointing.timeout` is given up. It raises if the savepoint has been given
+                up; let that pass.
 
         Returns:
             The copies: paths relative to `directory`. They are deleted if the savepoint fails later.
