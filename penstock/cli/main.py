@@ -178,7 +178,10 @@ def savepoint(
 def stop(
     job: Job,
     drain: Annotated[
-        bool, typer.Option("--drain", help="End the sources first, so that all windows and timers fire: for ever.")
+        bool,
+        typer.Option(
+            "--drain", help="End the sources first, so that all windows and event-time timers fire: for ever."
+        ),
     ] = False,
     directory: Annotated[
         str | None,
