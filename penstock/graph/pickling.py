@@ -1,7 +1,12 @@
-"""Pickles what is shipped to slots, with an error that names the operator and the variable that cannot be pickled."""
+"""Pickles what is shipped to slots, with an error that names the operator and the variable that cannot be pickled.
+
+Each operator is pickled apart, so that it has an object of its own where the program gives one to several. Without it,
+two operators call one object in two threads, and each keeps its state in what the other has opened last.
+"""
 
 from __future__ import annotations
 
+import io
 import pickle
 import types
 from typing import Any, Iterator
@@ -28,13 +33,23 @@ class UnpicklableFunction(TypeError):
         self.variable = variable
 
 
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Operator):
+            return cloudpickle.loads, (cloudpickle.dumps(value, protocol=5),)
+        return super().reducer_override(value)
+
+
 def dumps(shipped: Any) -> bytes:
-    """Pickle (by value for what the main program defines) a job graph or anything that has one as `.graph`.
+    """Pickle (by value for what the main program defines) a job graph or anything that has one as `.graph`. Operators
+    share no objects in the copy.
 
     Raises `UnpicklableFunction`.
     """
+    file = io.BytesIO()
     try:
-        return bytes(cloudpickle.dumps(shipped, protocol=5))
+        _Pickler(file, protocol=5).dump(shipped)
+        return file.getvalue()
     except PICKLING_ERRORS as error:
         graph = shipped if isinstance(shipped, JobGraph) else getattr(shipped, "graph", None)
         if isinstance(graph, JobGraph):

@@ -91,6 +91,37 @@ def test_a_job_runs_to_its_end_and_its_final_checkpoint_is_aligned(parallelism: 
     job.close()
 
 
+class Pipeline:
+    """Does both steps of a job with its methods, as programs do, and counts what it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def number(self, value: Any) -> Any:
+        self.seen += 1
+        return self.seen
+
+
+@pytest.mark.parametrize("chained", [True, False])
+def test_operators_share_no_object_that_a_program_gives_to_both(chained: bool) -> None:
+    """Both kept their state in what one of them had opened last, and two threads called one object."""
+    sums, pipeline = RunningSum(), Pipeline()
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        if not chained:
+            env.disable_operator_chaining()
+        stream = env.from_collection(list(range(20)), Types.LONG())
+        for _ in range(2):
+            stream.key_by(lambda x: x % 5, Types.LONG()).process(sums).sink_to(CommittedRows())
+        stream.map(pipeline.number).map(pipeline.number).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build, 1), Configuration(SMALL))
+    rows = finish(job, 1)
+    assert sorted(row for row in rows if isinstance(row, tuple)) == sorted(2 * sums_of(list(range(20))))
+    assert [row for row in rows if isinstance(row, int)] == list(range(1, 21))
+    job.close()
+
+
 TIMEOUTS = {"aligned": None, "timeout of 1 ms": 1, "unaligned": 0}
 
 
