@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
+from penstock.datastream.connectors.base import SinkWriter, SourceReader
 from penstock.datastream.functions import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -96,31 +97,37 @@ class CheckpointedParts:
     def __init__(self, backend: OperatorStateBackend, restored_id: int | None) -> None:
         self._backend = backend
         self._restored_id = restored_id
-        self._checkpointed: list[tuple[Operator, CheckpointedFunction]] = []
+        self._functions: list[tuple[Operator, CheckpointedFunction]] = []
+        """They are closed at the end of the data."""
+        self._connectors: list[tuple[Operator, CheckpointedFunction]] = []
+        """Readers and writers, which are closed later: a writer prepares output at every checkpoint until then."""
         self._has_ended = False
 
     def initialize(self, operator: Operator, part: Any, keyed: KeyedStateStore | None = None) -> None:
         """Give a part its state if it keeps any. `keyed`: of a function of rows. Raises `OperatorFailure`."""
+        is_connector = isinstance(part, SourceReader | SinkWriter)
         for found in _checkpointed(part):
             store = BackendStateStore(self._backend, operator.uid)
             context = _Initialization(store, self._restored_id, keyed)
             _guarded(operator, partial(found.initialize_state, context))
-            self._checkpointed.append((operator, found))
+            (self._connectors if is_connector else self._functions).append((operator, found))
 
     def end(self) -> None:
-        """Bring all state up to date before the functions are closed, because no row comes any more."""
-        self._update(AT_END_OF_DATA)
+        """Bring the state of the functions up to date before they are closed, because no row comes any more."""
+        self._update(self._functions, AT_END_OF_DATA)
         self._has_ended = True
 
     def snapshot(self, checkpoint_id: int) -> list[OperatorPart]:
         """Bring all state up to date and return it. Raises `OperatorFailure`."""
         if not self._has_ended:
-            self._update(checkpoint_id)
+            self._update(self._functions, checkpoint_id)
+        self._update(self._connectors, checkpoint_id)
         return self._backend.parts()
 
-    def _update(self, checkpoint_id: int) -> None:
+    @staticmethod
+    def _update(parts: list[tuple[Operator, CheckpointedFunction]], checkpoint_id: int) -> None:
         context = _Snapshot(checkpoint_id)
-        for operator, part in self._checkpointed:
+        for operator, part in parts:
             _guarded(operator, partial(part.snapshot_state, context))
 
     def revoke(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from typing import Any
 
@@ -23,6 +24,7 @@ from penstock.datastream import (
 from penstock.datastream.connectors.base import ReaderContext, Sink, SinkWriter, SourceReader, WriterContext
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.state.operator_state import count_rows
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import TIMEOUTS, Cascade
 
@@ -62,9 +64,7 @@ def in_twelves(env: StreamExecutionEnvironment) -> None:
 
 def held_at_the_end(job: SmallJob) -> list[int]:
     functions = [s.parts.checkpointed for s in job.subtasks.values()]
-    return [
-        value for f in functions for _, part in f._checkpointed if isinstance(part, InTwelves) for value in part.held
-    ]
+    return [value for f in functions for _, part in f._functions if isinstance(part, InTwelves) for value in part.held]
 
 
 @pytest.mark.parametrize("mode", TIMEOUTS)
@@ -131,7 +131,7 @@ def test_a_union_list_tells_every_subtask_what_all_had(after: int) -> None:
     cascade.crash_after(12, None)
     taken = len(cascade.rows)
     job = cascade.start(after)
-    parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._checkpointed]
+    parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._functions]
     functions = [part for part in parts if isinstance(part, KnowsAll)]
     assert {function.before for function in functions} == {taken} != {0}
     assert sorted(value for _, value in cascade.finish()) == list(range(ROWS))
@@ -152,7 +152,7 @@ def test_a_union_list_is_whole_in_a_checkpoint_of_a_partly_finished_operator(aft
     assert sorted(s.finished for s in cascade.restored.subtasks) == [False, True]
     taken = len(cascade.rows)
     job = cascade.start(after)
-    parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._checkpointed]
+    parts = [part for s in job.subtasks.values() for _, part in s.parts.checkpointed._functions]
     assert {part.before for part in parts if isinstance(part, KnowsAll)} == {taken}
     assert 0 < taken < ROWS
     assert sorted(value for _, value in cascade.finish()) == list(range(ROWS))
@@ -229,12 +229,54 @@ def test_readers_and_writers_keep_operator_state_too() -> None:
         cascade.crash_after(cascade.random.randrange(3, 15), 0)
     job = cascade.start(2)
     cascade.finish()
-    kept = [part for s in job.subtasks.values() for p in s.parts.operator_parts(99) if p.kind for part in [p]]
+    kept = [part for ack in job.acks[max(job.acks)].values() for s in ack.subtasks for part in s.parts if part.kind]
     counts: Counter[str] = Counter()
     for part in kept:
         with pa.ipc.open_stream(part.items[0]) as reader:
             counts[part.name] += sum(reader.read_all().column(0).to_pylist())
     assert counts == {"read": ROWS, "written": ROWS}
+
+
+class BufferingWriter(SinkWriter, CheckpointedFunction):
+    """Keeps in operator state what it has not prepared yet."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("buffered", Types.LONG()))
+        self.buffer = list(self.state.get())
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update(self.buffer)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.buffer += batch.column(0).to_pylist()
+
+    def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
+        prepared, self.buffer = self.buffer, []
+        return [pickle.dumps(prepared)] if prepared else []
+
+
+class BufferingSink(Sink):
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        return BufferingWriter()
+
+
+def test_what_a_writer_prepares_after_the_end_of_the_data_is_in_its_state_no_more() -> None:
+    """Its state was not asked for any more, and held the rows that the last checkpoint committed: a job that was
+    restored from there committed them again."""
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.from_collection(list(range(9)), Types.LONG()).sink_to(BufferingSink())
+
+    job = SmallJob(graph_of(build, 1))
+    job.rest()
+    assert job.all_at_end
+    job.trigger(1, None)
+    job.rest()
+    (committed,) = [pickle.loads(c.data) for ack in job.acks[1].values() for s in ack.subtasks for c in s.committables]
+    assert committed == list(range(9))
+    (kept,) = [p for ack in job.acks[1].values() for s in ack.subtasks for p in s.parts if p.name == "buffered"]
+    assert count_rows(kept.items) == 0
+    job.close()
 
 
 class KeyedAndNot(KeyedProcessFunction, CheckpointedFunction):
