@@ -171,7 +171,8 @@ class SplitDistribution:
         for source in self._sources.values():
             if source.enumerator.wants_checkpoints and not self._is_over:
                 uid = source.operator.uid
-                parts = [p for s in metadata.subtasks for p in s.parts if (p.operator, p.name) == (uid, "splits")]
+                own = (uid, "splits", "")
+                parts = [p for s in metadata.subtasks for p in s.parts if (p.operator, p.name, p.kind) == own]
                 source.completed = [item for part in parts for item in part.items]
                 if not source.is_reporting:
                     self._report(source)

@@ -24,7 +24,7 @@ def _undrained(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
     return msgspec.structs.replace(
         snapshot,
         inputs=[msgspec.structs.replace(cut, times=[]) for cut in snapshot.inputs],
-        parts=[part for part in snapshot.parts if part.name != _WATERMARKS],
+        parts=[part for part in snapshot.parts if part.kind or part.name != _WATERMARKS],
         watermark_ms=None,
         current_ms=None,
         floors=[],
