@@ -146,7 +146,7 @@ class SavepointReader:
     def _operator_backend(
         self, operator: OperatorOfCheckpoint, name: str, kinds: tuple[str, ...], *, first_only: bool
     ) -> OperatorStateBackend:
-        part = self.checkpoint.operator_part(operator, name, kinds, first_only=first_only)
+        parts = self.checkpoint.operator_parts(operator, name, kinds, first_only=first_only)
         backend = OperatorStateBackend({operator.id: operator.label})
-        backend.restore(part, part)
+        backend.restore(parts, parts)
         return backend

@@ -8,7 +8,7 @@ another parallelism is its *kind*: "split" (its elements are dealt out), "union"
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -219,13 +219,15 @@ class OperatorStateBackend:
         self._operator_names = operator_names
         self._user_uids = user_uids or {}
         self._states: dict[tuple[str, str], _State] = {}
-        self._restored: dict[tuple[str, str], tuple[OperatorPart, OperatorPart]] = {}
+        self._restored: dict[tuple[str, str], tuple[Sequence[OperatorPart], Sequence[OperatorPart]]] = {}
         """The parts that a state begins with, by operator and name; they are stored again while nobody asks for
         them."""
 
-    def restore(self, given: OperatorPart, kept: OperatorPart) -> None:
-        """Note what a state begins with. `kept` is stored again as long as nobody asks for the state."""
-        self._restored[given.operator, given.name] = given, kept
+    def restore(self, given: Sequence[OperatorPart], kept: Sequence[OperatorPart]) -> None:
+        """Note what one state begins with. `kept` is stored again as long as nobody asks for the state. Parts may have
+        different types: subtasks that did not ask for the state have kept that of an earlier program."""
+        for part in given[:1]:
+            self._restored[part.operator, part.name] = given, kept
 
     def list_state(self, operator: str, descriptor: Any, kind: str) -> OperatorListHandle[Any]:
         """Return the list that a descriptor names, the same each time. Raises `StateSchemaError`."""
@@ -266,7 +268,10 @@ class OperatorStateBackend:
         self._states[operator, name] = _State(kind, type_info, handle)
         return handle
 
-    def _restored_values(self, part: OperatorPart, kind: str, type_info: TypeInformation) -> list[Any]:
+    def _restored_values(self, parts: Sequence[OperatorPart], kind: str, type_info: TypeInformation) -> list[Any]:
+        return [value for part in parts for value in self._values(part, kind, type_info)]
+
+    def _values(self, part: OperatorPart, kind: str, type_info: TypeInformation) -> list[Any]:
         batches, described = batches_of(part.items), self._described_with_uid(part.operator, part.name)
         if (part.kind, part.codec) != (kind, str(type_info)):
             stored = f"{_DECLARED.get(part.kind, part.kind)} of {part.codec}"
@@ -294,7 +299,7 @@ class OperatorStateBackend:
 
     def parts(self) -> list[OperatorPart]:
         """Return what a snapshot holds. Raises `OperatorFailure` for a value that cannot be encoded."""
-        parts = [kept for _, kept in self._restored.values()]
+        parts = [part for _, kept in self._restored.values() for part in kept]
         for (operator, name), state in self._states.items():
             try:
                 encoded = state.encoded()

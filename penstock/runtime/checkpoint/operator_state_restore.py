@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import msgspec
 
@@ -20,29 +19,37 @@ def restore_operator_state(
     A state that nobody asks for is stored again. So that a union list does not grow meanwhile, each subtask stores its
     share only.
     """
-    stored = [{p.name: p for p in snapshot.parts if p.operator == operator and p.kind} for snapshot in old]
-    for name in dict.fromkeys(name for parts in stored for name in parts):
-        parts = [found.get(name) for found in stored]
-        declared = next(part for part in parts if part is not None)
-        if declared.kind == BROADCAST:
-            own = parts[subtask] if len(old) == new else None
-            given = own or declared
+    stored = [[part for part in snapshot.parts if part.operator == operator and part.kind] for snapshot in old]
+    for name in dict.fromkeys(part.name for parts in stored for part in parts):
+        parts = [[part for part in of_one if part.name == name] for of_one in stored]
+        everything = [part for of_one in parts for part in of_one]
+        if everything[0].kind == BROADCAST:
+            own = parts[subtask] if len(old) == new else []
+            given = own or everything[:1]
             backend.restore(given, given)
             continue
-        items = [[] if part is None else part.items for part in parts]
-        share = _with_items(declared, _dealt_rows(items, new, subtask))
-        everything = _with_items(declared, [item for of_one in items for item in of_one])
-        backend.restore(everything if declared.kind == UNION else share, share)
+        share = parts[subtask] if len(old) == new else _dealt_rows(parts, new, subtask)
+        backend.restore(everything if everything[0].kind == UNION else share, share)
 
 
-def _with_items(part: OperatorPart, items: list[bytes]) -> OperatorPart:
-    return msgspec.structs.replace(part, items=items)
-
-
-def _dealt_rows(items: list[list[bytes]], new: int, subtask: int) -> list[bytes]:
-    """Return the subtask's share of the elements of all lists."""
-    if len(items) == new:
-        return items[subtask]
-    ends = list(accumulate(count_rows(of_one) for of_one in items))
-    rows = [list(range(start, end)) for start, end in zip([0, *ends], ends)]
-    return chosen_rows([item for of_one in items for item in of_one], redistributed(rows, new, subtask))
+def _dealt_rows(parts: list[list[OperatorPart]], new: int, subtask: int) -> list[OperatorPart]:
+    """Return the subtask's share of the elements of all lists. `parts`: those of each old subtask. Elements stay in the
+    type in which they are stored; there is a part for each."""
+    rows, places, count = [], [], 0
+    for of_one in parts:
+        first = count
+        for part in of_one:
+            of_part = range(count, count + count_rows(part.items))
+            places.append((part, of_part))
+            count = of_part.stop
+        rows.append(list(range(first, count)))
+    chosen = redistributed(rows, new, subtask)
+    shares: list[OperatorPart] = []
+    for codec in dict.fromkeys(part.codec for part, _ in places):
+        of_type = [(part, of_part) for part, of_part in places if part.codec == codec]
+        at = {row: place for place, row in enumerate(row for _, of_part in of_type for row in of_part)}
+        own = [at[row] for row in chosen if row in at]
+        items = chosen_rows([item for part, _ in of_type for item in part.items], own)
+        if own or not shares:
+            shares.append(msgspec.structs.replace(of_type[0][0], items=items))
+    return shares

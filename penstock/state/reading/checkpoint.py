@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 
 from penstock.common.columns import ColumnType
@@ -222,7 +221,7 @@ class Checkpoint:
     def operator_state(self, uid: str, name: str, pickles: Pickles = "text") -> pa.Table:
         """Return a list or union list of an operator: columns `subtask` and `value`. Raises as `keyed_state`."""
         operator = self.operator(uid)
-        parts, codec = self._named_parts(operator, name, (SPLIT, UNION))
+        parts, codec = self._of_one_type(operator, name, (SPLIT, UNION))
         type = parse_type(codec)
         tables = []
         for subtask, part in parts:
@@ -238,7 +237,7 @@ class Checkpoint:
         Raises as `keyed_state`.
         """
         operator = self.operator(uid)
-        parts, codec = self._named_parts(operator, name, (BROADCAST,))
+        parts, codec = self._named_parts(operator, name, (BROADCAST,))[0]
         type = parse_type(codec)
         tables = []
         for batch in batches_of(parts[0][1].items):
@@ -248,15 +247,14 @@ class Checkpoint:
             tables.append(pa.table({KEY: column.keys, VALUE: column.items}))
         return pa.concat_tables(tables) if tables else pa.table({KEY: [], VALUE: []})
 
-    def operator_part(
+    def operator_parts(
         self, operator: OperatorOfCheckpoint, name: str, kinds: tuple[str, ...], first_only: bool
-    ) -> OperatorPart:
-        """Return operator state of these kinds, with the items of all subtasks, or of the first one only. Raises
-        `StateError` if there is none of the name.
+    ) -> list[OperatorPart]:
+        """Return operator state of these kinds, of all subtasks, or of the first one only. Raises `StateError` if there
+        is none of the name.
         """
-        parts, _ = self._named_parts(operator, name, kinds)
-        chosen = parts[:1] if first_only else parts
-        return msgspec.structs.replace(parts[0][1], items=[item for _, part in chosen for item in part.items])
+        parts = [part for found, _ in self._named_parts(operator, name, kinds) for _, part in found]
+        return parts[:1] if first_only else parts
 
     def operator_state_items(self, operator: OperatorOfCheckpoint) -> dict[str, list[list[bytes]]]:
         """Return the encoded items of an operator's lists and broadcast state, by name and subtask."""
@@ -264,13 +262,27 @@ class Checkpoint:
             name: [part.items for _, part in found] for (name, kind, _), found in self._parts(operator).items() if kind
         }
 
-    def _named_parts(
+    def _of_one_type(
         self, operator: OperatorOfCheckpoint, name: str, kinds: tuple[str, ...]
     ) -> tuple[list[tuple[int, OperatorPart]], str]:
+        found = self._named_parts(operator, name, kinds)
+        if len(found) > 1:
+            told = "; ".join(f"{codec} in subtask {_listed([str(s) for s, _ in parts])}" for parts, codec in found)
+            raise StateError(
+                f"operator state '{name}' of operator '{operator.label}' is stored in several types, {told}: read it "
+                "in the type of your program, with SavepointReader.read_list_state or read_union_state"
+            )
+        return found[0]
+
+    def _named_parts(
+        self, operator: OperatorOfCheckpoint, name: str, kinds: tuple[str, ...]
+    ) -> list[tuple[list[tuple[int, OperatorPart]], str]]:
+        """Return the parts of one name, with their subtasks, by their types: more than one if some subtasks have not
+        asked for the state since the program changed its type."""
         parts = self._parts(operator)
-        for (known, kind, codec), found in parts.items():
-            if known == name and kind in kinds:
-                return found, codec
+        found = [(of_type, codec) for (known, kind, codec), of_type in parts.items() if known == name and kind in kinds]
+        if found:
+            return found
         what = "broadcast state" if BROADCAST in kinds else "operator state"
         others = [f"'{n}' ({kind}: use {_METHOD_OF[kind]})" for n, kind, _ in parts if kind]
         keyed = [f"'{known}' (keyed: use keyed_state)" for known in self.keyed_schemas(operator)]

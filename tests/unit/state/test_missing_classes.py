@@ -118,7 +118,7 @@ def test_operator_state_names_it_too(shop: Shop) -> None:
     backend = OperatorStateBackend({"op": "buffer"})
     backend.list_state("op", ListStateDescriptor("l"), SPLIT).add(shop.order())
     again = OperatorStateBackend({"op": "buffer"}, {"op": "orders"})
-    again.restore(backend.parts()[0], backend.parts()[0])
+    again.restore(backend.parts(), backend.parts())
     shop.close()
     with pytest.raises(MissingStateClass, match=rf"state 'l' of operator 'buffer' \(uid 'orders'\): a value {WAY_OUT}"):
         again.list_state("op", ListStateDescriptor("l"), SPLIT)

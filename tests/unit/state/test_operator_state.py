@@ -213,6 +213,30 @@ def test_elements_of_a_changed_type_survive(kind: str, new: int) -> None:
     assert {value[1] for value in last.list_state(UID, wider, kind)} == {None}
 
 
+@pytest.mark.parametrize("kind", [SPLIT, UNION])
+@pytest.mark.parametrize("new", [1, 2, 3])
+def test_elements_survive_of_which_only_some_subtasks_have_changed_the_type(kind: str, new: int) -> None:
+    """Those who did not ask for the state stored it in the old type, and all was read in the first one's."""
+    before, after = (
+        ListStateDescriptor("l", Types.ROW_NAMED(names, [Types.LONG()] * len(names))) for names in (["a"], ["b", "a"])
+    )
+    backends = [new_backend() for _ in range(2)]
+    for number, backend in enumerate(backends):
+        backend.list_state(UID, before, kind).add_all([Row(a=number), Row(a=number + 10)])
+    backends = restored([backend.parts() for backend in backends], 2)
+    backends[1].list_state(UID, after, kind)
+    mixed = [backend.parts() for backend in backends]
+    assert len({part.codec for parts in mixed for part in parts}) == 2
+    expected = [0, 1, 10, 11] if kind == SPLIT else sorted([0, 10, 0, 1, 10, 11])
+    unasked = restored(mixed, new)
+    for backends in (restored(mixed, new), restored([backend.parts() for backend in unasked], new)):
+        found = [[row["a"] for row in backend.list_state(UID, after, kind)] for backend in backends]
+        if kind == SPLIT:
+            assert sorted(value for of_one in found for value in of_one) == expected
+        else:
+            assert all(sorted(of_one) == expected for of_one in found)
+
+
 def test_entries_of_broadcast_state_of_a_changed_type_survive() -> None:
     backend = new_backend()
     backend.broadcast_state(UID, MapStateDescriptor("m", Types.INT(), Types.ROW_NAMED(["a"], [Types.INT()]))).put(
