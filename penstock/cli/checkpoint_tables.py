@@ -20,7 +20,7 @@ from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.store import Found, StoreError
 
-_console = Console(soft_wrap=True, highlight=False)
+_console = Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def print_jobs(directory: str) -> None:

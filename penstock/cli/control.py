@@ -200,4 +200,4 @@ def _absolute(directory: str | None) -> str | None:
 
 def _console() -> Console:
     """Return a console that cuts nothing: ids and paths are there to be copied."""
-    return Console(soft_wrap=True, highlight=False, width=_COLUMNS_MAX)
+    return Console(soft_wrap=True, highlight=False, markup=False, width=_COLUMNS_MAX)

@@ -12,11 +12,18 @@ T = TypeVar("T")
 class CompletableFuture(Generic[T]):
     """Holds a result that comes later, for threads (`result()`) and coroutines (`await`).
 
-    It is completed once, by the side that made it; later calls of `set_result` and `set_exception` have no effect.
+    It is completed once, by the side that made it; later calls of `set_result` and `set_exception` have no effect. To
+    give up awaiting it, as `asyncio.wait_for` does, changes nothing of it.
+
+    Args:
+        cancellable: False if others rely on its result, so that `cancel` has no effect.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cancellable: bool = True) -> None:
         self._future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._future.set_running_or_notify_cancel()  # asyncio would cancel it with whatever awaits it
+        self._cancellable = cancellable
+        self._cancelled = False
 
     @classmethod
     def completed(cls, value: T) -> CompletableFuture[T]:
@@ -33,15 +40,19 @@ class CompletableFuture(Generic[T]):
         return future
 
     def cancel(self) -> bool:
-        """Cancel the future, and return False if it was complete.
+        """Cancel the future, so that its result is `CancelledError`.
 
         This does not cancel a job: see `JobClient.cancel`.
+
+        Returns:
+            False if it was complete, or cannot be cancelled, because it is the result of a job.
         """
-        return self._future.cancel()
+        self._cancelled = self._cancellable and self.set_exception(concurrent.futures.CancelledError())
+        return self._cancelled
 
     def cancelled(self) -> bool:
         """Return True if the future was cancelled."""
-        return self._future.cancelled()
+        return self._cancelled
 
     def done(self) -> bool:
         """Return True if the future has a result or an error, or was cancelled."""

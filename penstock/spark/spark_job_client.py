@@ -57,8 +57,8 @@ class SparkJobClient(JobClient):
         self._ordered: list[CompletableFuture[str]] = []
         self._checkpoints: set[CompletableFuture[None]] = set()
         self._rescales: list[CompletableFuture[None]] = []
-        self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture()
-        self._cancelled: CompletableFuture[None] = CompletableFuture()
+        self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture(cancellable=False)
+        self._cancelled: CompletableFuture[None] = CompletableFuture(cancellable=False)
         self._resume_from: str | None = None
 
     def get_job_id(self) -> JobID:

@@ -227,6 +227,24 @@ def test_list_shows_running_jobs_first(hosted: Hosted, tmp_path: Path) -> None:
     assert "No job of yours is running." in penstock("list").stdout
 
 
+def test_what_looks_like_markup_is_shown_as_it_is(hosted: Hosted) -> None:
+    """A job called "daily [/sales]" ended `penstock list` with an error, and of "[etl] daily" a word was lost."""
+    failed = checkpoint(3, "failed", failure="no room in [/data]")
+    saved = checkpoint(4, path="/data/[prod]/chk-4")
+    hosted.client.current = report(failed, saved)
+    hosting = JobHosting(Configuration())
+    hosting.start(
+        DrivenClient(replace(report(name="[etl] daily [/sales]"), job_id="ac" * 16)), "/data/[prod]", pytest.fail
+    )
+    try:
+        listed = penstock("list").stdout
+    finally:
+        hosting.end()
+    assert "[etl] daily [/sales]" in listed and "/data/[prod]" in listed
+    shown = penstock("checkpoints", JOB_ID).stdout
+    assert "no room in [/data]" in shown and "/data/[prod]/chk-4" in shown
+
+
 def second(job_id: str) -> JobHosting:
     hosting = JobHosting(Configuration())
     hosting.start(DrivenClient(replace(report(), job_id=job_id)), None, pytest.fail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 
 import pytest
@@ -43,6 +44,29 @@ def test_a_future_raises_what_went_wrong_and_can_be_awaited() -> None:
     assert asyncio.run(wait()) == 3
     with pytest.raises(TimeoutError):
         CompletableFuture().result(0)
+
+
+def test_giving_up_awaiting_a_future_changes_nothing_of_it() -> None:
+    """`asyncio.wait_for` cancelled the result of a job that ran on: its client took the job for ended."""
+    future: CompletableFuture[int] = CompletableFuture()
+
+    async def wait_in_vain() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future, 0.01)
+
+    asyncio.run(wait_in_vain())
+    assert not future.done() and future.set_result(4) and future.result(0) == 4
+
+
+def test_a_future_can_be_cancelled_unless_others_rely_on_it() -> None:
+    future: CompletableFuture[int] = CompletableFuture()
+    assert future.cancel() and future.cancelled() and future.done() and not future.set_result(1)
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(0)
+    shared: CompletableFuture[int] = CompletableFuture(cancellable=False)
+    assert not shared.cancel() and not shared.cancelled() and not shared.done()
+    completed = CompletableFuture.completed(1)
+    assert not completed.cancel() and not completed.cancelled()
 
 
 def test_job_ids() -> None:

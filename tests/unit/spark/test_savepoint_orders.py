@@ -51,6 +51,18 @@ def test_a_stop_is_complete_when_the_job_has_ended_and_fails_with_it() -> None:
                 stopped.result(0)
 
 
+def test_a_program_that_gives_up_waiting_for_the_job_still_controls_it() -> None:
+    orders: list[SavepointOrder] = []
+    client = client_with(orders)
+    stopped = client.stop_with_savepoint(False, "/s")
+    assert not client.get_job_execution_result().cancel() and not client.cancel().cancel()
+    client.trigger_savepoint("/s")
+    assert len(orders) == 2, "the job has not ended"
+    orders[0].answer("/s/savepoint-1")
+    client.on_ended(JobOutcome("FINISHED", None, None, 1.0))
+    assert stopped.result(0) == "/s/savepoint-1"
+
+
 def test_a_checkpoint_is_accepted_or_refused_or_comes_too_late() -> None:
     asked: list[CheckpointAnswer] = []
     client = client_with([], asked=asked)
