@@ -17,7 +17,7 @@ from penstock.protocol.values.metadata import Metadata
 
 
 class JobDrain:
-    """Drains one generation. `pending` returns the ids of the checkpoints that have been triggered and have not
+    """Drains one generation. `pending` returns the ids of its checkpoints that have been triggered and have not
     ended. `holds_sources`: the first of two steps of a restore, at the end of which the sources are still held.
     """
 

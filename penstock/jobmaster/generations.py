@@ -103,7 +103,8 @@ class Generations:
             job.graph,
             metadata,
             generation,
-            lambda: coordinator.pending.ids,
+            # Without this: a savepoint that an earlier one has left to be written, which no subtask hears of.
+            lambda: coordinator.pending.of(generation),
             running.broadcast,
             job.holds_sources,
         )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.values.messages import Message, Restored, SlotAck, SubtaskFailed
+from penstock.protocol.values.elements import Generation
+from penstock.protocol.values.messages import (
+    Message,
+    ReleaseVertices,
+    Restored,
+    SlotAck,
+    SubtaskFailed,
+    TriggerCheckpoint,
+)
 from penstock.simulation.driver_process import DriverProcess
 from penstock.simulation.drivers import Driver, Statistics
 from penstock.simulation.durations import DurationChecker
@@ -33,6 +41,8 @@ class ProcessWatch:
         self._fault_injector = fault_injector
         self.durations: DurationChecker | None = None
         self._newest_generation: Any = None
+        self._triggered: set[tuple[int, Generation, int]] = set()
+        """The checkpoints that a driver has triggered, by its number and its generation."""
 
     def on_sent(self, process: str, message: Message) -> None:
         # The slots of a job that was stopped may outlive it, and the next job numbers its generations from the start.
@@ -62,6 +72,14 @@ class ProcessWatch:
         # A driver that was fenced, and does not know it yet, numbers its checkpoints as its successor does.
         if self._job.log is not None and self._job.log.owner == self._drivers[number].host.incarnation:
             self._job.predecessors.on_told(message)
+        if isinstance(message, TriggerCheckpoint):
+            self._triggered.add((number, message.generation, message.barrier.checkpoint_id))
+        elif isinstance(message, ReleaseVertices):
+            for checkpoint_id in message.checkpoints:
+                if (number, message.generation, checkpoint_id) not in self._triggered:
+                    self._world.violate(
+                        f"a release waits for checkpoint {checkpoint_id}, which was not triggered in its generation"
+                    )
         if self.durations is not None:
             self.durations.on_told(message)
 

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.operators.event_time import progress, timers, watermark_generators
 from penstock.protocol.channel import watermark_valve
+from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoints
 from penstock.protocol.restore import drain_phases as protocol_draining
 from penstock.protocol.restore import rescale
 from penstock.protocol.subtask.drain_gate import DrainGate
@@ -46,6 +47,10 @@ def sources_are_released_first(patch: Patch) -> None:
 def a_release_does_not_wait_for_checkpoints(patch: Patch) -> None:
     on_release = DrainGate.on_release
     patch(DrainGate, "on_release", lambda self, is_last, checkpoints: on_release(self, is_last, []))
+
+
+def a_release_waits_for_checkpoints_of_earlier_generations(patch: Patch) -> None:
+    patch(PendingCheckpoints, "of", lambda pending, generation: pending.ids)
 
 
 def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
@@ -225,6 +230,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | list[int], str]] = [
         sources_are_released_first,
         "rows-are-overtaken-on-the-way-to-their-key",
         r"rows came before its consumer had read what was recovered",
+    ),
+    (
+        a_release_waits_for_checkpoints_of_earlier_generations,
+        "a-savepoint-outlives-its-generation",
+        r"a release waits for checkpoint \d+, which was not triggered in its generation",
     ),
     (
         a_release_does_not_wait_for_checkpoints,

@@ -104,6 +104,7 @@ class CheckpointCoordinator:
             self.phase = CoordinatorPhase.RUNNING
             self._generation, self._slots, self._subtasks = generation, slots, subtasks
             self._holds_sources = holds_sources
+            self._rescale_waits = False
             self._at_end.clear()
             self._final_attempts = FinalAttempts()
             self.schedule.start(now_ms, spread)

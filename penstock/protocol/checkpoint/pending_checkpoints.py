@@ -92,6 +92,11 @@ class PendingCheckpoints:
     def ids(self) -> list[int]:
         return list(self._pending)
 
+    def of(self, generation: Generation) -> list[int]:
+        """Return the ids of those that were triggered in a generation. Savepoints outlive theirs while they are
+        written."""
+        return [checkpoint_id for checkpoint_id, p in self._pending.items() if p.generation == generation]
+
     @property
     def is_exclusive(self) -> bool:
         """Return whether nothing else may be triggered: a checkpoint is pending behind which the job takes no input, or

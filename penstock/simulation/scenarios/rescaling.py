@@ -12,7 +12,7 @@ from penstock.simulation.faults import FaultPlan
 from penstock.simulation.scenarios.scenario import UNALIGNED, Scenario
 from penstock.simulation.settings import Pace
 from penstock.simulation.workload import WorkloadBuilder
-from penstock.storage.layout import LOG_FOLDER
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
 
 FULL: dict[str, Any] = UNALIGNED | {
     "penstock.network.window-bytes": 20_000,
@@ -170,6 +170,34 @@ class FaultsWhileTheJobDrains(Rescaled):
         return bool(self.struck)
 
 
+class ASavepointOutlivesItsGeneration(Rescaled):
+    """A slot is killed while a savepoint is written, and the next generation drains. Its subtasks never hear of the
+    savepoint, so no release waits for it."""
+
+    pace = Pace(work_ms=60.0)
+    resumes_max = 3
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.02, keys=8)
+        job.sink(job.count(job.repartition(source, "forward", cost_ms=1.0), 3, cost_ms=2.0), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        super().observe(what, who, detail)
+        world, faults = self.cluster.world, self.cluster.fault_injector
+        if what == "down" and isinstance(detail, ReleaseVertices) and world.chance() < 0.2:
+            world.after(0.0, None, faults.inject, "savepoint")
+        elif what == "create" and detail == METADATA_NAME and self.outlived < 4:
+            self.outlived += 1
+            world.after(0.0, None, faults.inject, "kill_slot")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outlived = 0
+
+    def has_happened(self) -> bool:
+        return self.outlived > 0 and super().has_happened()
+
+
 class CancelledAndResumed(Scenario):
     """A job is cancelled with rows in flight, keeps its newest checkpoint, and is resumed at other parallelisms, again
     and again: what was committed before and what comes after are the output of one run."""
@@ -237,7 +265,7 @@ class UnionListsAtAnotherParallelism(BroadcastsAndOperatorStateAtAnotherParallel
 
 SCENARIOS: list[type[Scenario]] = [
     RowsAreOvertakenOnTheWayToTheirKey, SeveralRescalesInARow, ResumedInTheMiddleOfDraining,
-    ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, CancelledAndResumed,
+    ReleasedWhileACheckpointIsPending, FaultsWhileTheJobDrains, ASavepointOutlivesItsGeneration, CancelledAndResumed,
     BroadcastsAtAnotherParallelism, BroadcastsAndOperatorStateAtAnotherParallelism,
     UnionListsAtAnotherParallelism,
 ]  # fmt: skip
