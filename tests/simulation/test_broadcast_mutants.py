@@ -57,7 +57,7 @@ def union_lists_are_dealt_out(patch: Patch) -> None:
 
 
 def state_of_functions_is_not_brought_up_to_date(patch: Patch) -> None:
-    patch(CheckpointedParts, "_update", lambda self, checkpoint_id: None)
+    patch(CheckpointedParts, "_update", lambda self, parts, checkpoint_id: None)
 
 
 def sources_emit_while_receivers_differ(patch: Patch) -> None:

@@ -41,6 +41,10 @@ class IdleTimers:
     def end(self, split: str) -> None:
         self._timers.pop(split, None)
 
+    def restart(self, split: str) -> None:
+        """Give a split the whole timeout again, although nothing came from it."""
+        self._restart(self._timers[split])
+
     # ---- what happens -------------------------------------------------------------------------------------------
 
     def on_rows(self, split: str) -> None:

@@ -77,6 +77,15 @@ class SubtaskClock:
         if self.generation is not None:
             self.generation.pause()
 
+    def hold(self) -> None:
+        """Pause, and end idleness: the source may not read, so rows may be there. Without this: a source that had been
+        idle when it began to wait for others of its group stays so, and the rows that come meanwhile are late."""
+        if self.generation is not None:
+            self.generation.pause()
+            self.generation.end_silence()
+            if not self.time.behind:
+                self.emit_idleness(self.generation.idle)
+
     def tick(self) -> bool:
         """Ask our own generators. Returns whether time has advanced."""
         generation = self.generation

@@ -104,6 +104,7 @@ class WatermarkGenerators:
         self._idle_timers = IdleTimers(NEVER_MS if timeout is None else timeout.ms, monotonic_ms)
         self._queued_splits = queued_splits
         self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
+        self.asked = 0  # so often have all generators been: `watermark_ms` knows of the rows until then
         self.watermark_ms = NO_TIMESTAMP
         self.idle = False
 
@@ -205,10 +206,20 @@ class WatermarkGenerators:
         """Pause idleness: nothing can be read until the next `advance`."""
         self._idle_timers.pause()
 
+    def end_silence(self) -> None:
+        """Let no split be silent: rows of any may be there that nobody may read. Each has the whole timeout again."""
+        for split, entry in self._splits.items():
+            if entry.silent:
+                entry.silent = False
+                self._idle_timers.restart(split)
+        self.idle = bool(self._splits) and all(entry.idle for entry in self._splits.values())
+
     def advance(self, now_ms: float) -> bool:
         """Ask the generators, where it is time to. Returns whether the watermark has risen."""
         self._idle_timers.advance(now_ms, self._queued_splits())
         silent_now = [e for split, e in self._splits.items() if not e.silent and self._idle_timers.is_silent(split)]
+        if now_ms >= self.next_periodic_ms or self._interval_ms <= 0:
+            self.asked += 1
         if now_ms >= self.next_periodic_ms:
             self.next_periodic_ms = now_ms + self._interval_ms
             for entry in self._splits.values():

@@ -92,7 +92,7 @@ class SourceFeed:
         if reader is None or self._ends_early:
             return self._end()
         if self._alignment is not None and (wait_ms := self._alignment.wait_ms()) is not None:
-            self._event_time.pause()  # a split is not idle because its source may not read
+            self._event_time.hold()
             return wait_ms
         started_ms = self._clock.undisturbed_ms()
         try:
@@ -110,7 +110,7 @@ class SourceFeed:
             if got.wait_ms is None and not self._splits_requested:
                 self._splits_requested = True
                 self._request_splits()
-            return got.wait_ms
+            return got.wait_ms if self._alignment is None else self._alignment.at_the_latest(got.wait_ms)
         if self._alignment is not None:
             self._alignment.on_read(got.num_rows)
         split, finished_splits = reader.current_split, tuple(finished)

@@ -15,6 +15,8 @@ class SourceAlignment:
 
     A slice is read whole, and a fast source's slice covers seconds of event time. So the slices become shorter before
     the limit: the source reads no more rows than lead there, if event time rises per row as it did for the newest rows.
+    Only rows count of which the generators have not been asked yet: others are in the watermark. Without this: a source
+    whose watermark stands still, because one of its splits is silent, reads row by row.
 
     Args:
         report: Sends the watermark; None: the source is idle.
@@ -34,6 +36,8 @@ class SourceAlignment:
         self._limit_ms = WATERMARK_MAX_MS
         self._watermark_ms = NO_TIMESTAMP
         self._rows_since = 0  # since the watermark rose to this
+        self._asked = generators.asked
+        self._rows_since_asked = 0
         self._rows_per_ms = 0.0  # of event time; 0: not known
 
     def limit(self, watermark_max_ms: int) -> None:
@@ -53,11 +57,22 @@ class SourceAlignment:
         if now_ms < self._report_at_ms:
             return
         self._report_at_ms = now_ms + self._update_ms
-        is_idle = self._generators.idle or self._waits_for_others
-        watermark_ms = None if is_idle else self._generators.watermark_ms
-        if watermark_ms != self._reported:
+        if (watermark_ms := self._present) != self._reported:
             self._reported = watermark_ms
             self._report(watermark_ms)
+
+    @property
+    def _present(self) -> int | None:
+        is_idle = self._generators.idle or self._waits_for_others
+        return None if is_idle else self._generators.watermark_ms
+
+    def at_the_latest(self, wait_ms: float | None) -> float | None:
+        """Return how long a source without rows may wait: until it is time to report what has changed. `wait_ms`: what
+        the source asks for. Without this: nobody hears that it is idle, and the others of its group wait for it."""
+        if self._present == self._reported:
+            return wait_ms
+        report_ms = max(self._report_at_ms - self._clock.monotonic_ms(), 1.0)
+        return report_ms if wait_ms is None else min(wait_ms, report_ms)
 
     def wait_ms(self) -> float | None:
         """Report the watermark if it is time to. Returns how long to wait before reading; None: read now."""
@@ -74,11 +89,14 @@ class SourceAlignment:
             if self._watermark_ms != NO_TIMESTAMP:
                 self._rows_per_ms = self._rows_since / (watermark_ms - self._watermark_ms)
             self._watermark_ms, self._rows_since = watermark_ms, 0
+        if self._generators.asked != self._asked:
+            self._asked, self._rows_since_asked = self._generators.asked, 0
         if self._rows_per_ms == 0 or self._limit_ms == WATERMARK_MAX_MS:
             return most
-        left = self._rows_per_ms * (self._limit_ms - watermark_ms) - self._rows_since
+        left = self._rows_per_ms * (self._limit_ms - watermark_ms) - self._rows_since_asked
         return max(1, min(most, round(left)))
 
     def on_read(self, rows: int) -> None:
         """Count rows that the source has read."""
         self._rows_since += rows
+        self._rows_since_asked += rows

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
 from penstock.datastream.connectors.hybrid_source import HybridSource
 from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.datastream.connectors.splits import FixedSplitEnumerator
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.messages import LimitWatermark, WatermarkReport
+from penstock.runtime.subtask.source_alignment import SourceAlignment
+from tests.unit.runtime.manual_ports import ManualClock
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 
 ROWS = 2_000
@@ -51,6 +60,97 @@ def test_it_reports_its_watermark_and_reads_up_to_the_limit() -> None:
     run_for(job, 500)
     assert job.all_at_end
     job.close()
+
+
+class TenRows(Source):
+    """Has ten rows in one split, and never says that no more will come."""
+
+    @property
+    def produced_type(self) -> Any:
+        return Types.LONG()
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> Any:
+        return FixedSplitEnumerator([b'"ten"'])
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        return _TenRows()
+
+
+class _TenRows(SourceReader):
+    next: int | None = None
+
+    def add_splits(self, splits: list[bytes]) -> None:
+        self.next = 0
+
+    def no_more_splits(self) -> None: ...
+
+    def read(self, rows_max: int) -> Any:
+        if self.next is None or self.next == 10:
+            return NotReady(None if self.next is None else 3.0)
+        self.next += 1
+        return pa.RecordBatch.from_arrays([pa.array(np.array([self.next]))], schema=Types.LONG().schema)
+
+    def snapshot(self) -> list[bytes]:
+        return []
+
+
+def test_a_source_that_was_idle_is_not_while_it_may_not_read() -> None:
+    """Rows may be there that it would read: those of a source that had been idle before were late."""
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        strategy = STRATEGY.with_watermark_alignment("group", 50, 5).with_idleness(20)
+        env.from_source(TenRows(), strategy, "ten").sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build), OPTIONS)
+    source = job.subtasks[SubtaskId(0, 0)]
+    run_for(job, 60)
+    assert source.event_time.generation is not None and source.event_time.generation.idle
+    assert [m.watermark_ms for m in job.messages if isinstance(m, WatermarkReport)][-1] is None
+    source.mailbox.post(LimitWatermark(job.generation, 0, 4))
+    run_for(job, 60)
+    assert not source.event_time.generation.idle and not source.event_time.said_idle
+    assert [m.watermark_ms for m in job.messages if isinstance(m, WatermarkReport)][-1] == 9
+    source.mailbox.post(LimitWatermark(job.generation, 0, 1_000_000))
+    run_for(job, 15)
+    assert not source.event_time.generation.idle, "it has the whole timeout again"
+    run_for(job, 15)
+    assert source.event_time.generation.idle
+    job.close()
+
+
+def with_generators(**now: Any) -> tuple[SourceAlignment, Any, ManualClock, list[int | None]]:
+    generators: Any = SimpleNamespace(**{"watermark_ms": 0, "asked": 0, "idle": False} | now)
+    clock, reports = ManualClock(), list[int | None]()
+    return SourceAlignment(generators, clock, reports.append, 5.0), generators, clock, reports
+
+
+def test_a_watermark_that_stands_still_makes_no_slices_short() -> None:
+    """One silent split held it, and the rows of the others were read one by one for as long as that lasted."""
+    alignment, generators, _, _ = with_generators()
+    alignment.limit(60)
+    assert alignment.slice_rows(1000) == 1000
+    alignment.on_read(1000)
+    generators.watermark_ms, generators.asked = 10, 1
+    for asked in range(2, 30):
+        for _ in range(4):
+            assert alignment.slice_rows(1000) == 1000
+            alignment.on_read(1000)
+        generators.asked = asked
+    for left in (1000, 1000, 1000, 1000, 1000, 1):
+        assert alignment.slice_rows(1000) == left, "100 rows are a millisecond, and 50 ms are left"
+        alignment.on_read(1000)
+
+
+def test_a_source_without_rows_is_asked_again_when_its_idleness_is_to_be_reported() -> None:
+    """Without watermarks at intervals nothing woke it, and its group waited for it."""
+    alignment, generators, clock, reports = with_generators()
+    assert alignment.wait_ms() is None and reports == [0]
+    assert alignment.at_the_latest(None) is None and alignment.at_the_latest(7.0) == 7.0
+    clock.now_ms, generators.idle = 2.0, True
+    assert alignment.at_the_latest(None) == 3.0 and alignment.at_the_latest(7.0) == 3.0
+    assert alignment.at_the_latest(2.0) == 2.0
+    clock.now_ms = 5.0
+    assert alignment.wait_ms() is None and reports == [0, None] and alignment.at_the_latest(None) is None
 
 
 def test_only_sources_with_watermarks_are_aligned() -> None:
