@@ -108,6 +108,13 @@ class World:
         self.savepoints.write(publish, metadata, self.outcomes.append)
         return self.outcomes[-1] if self.outcomes else None
 
+    def begin_to_write(self, work: QueuedWork) -> None:
+        """Order a savepoint, and leave the writing of it among the work to be done."""
+        self.savepoints.order(SavepointOrder(self.answers.append))
+        work.run_one()
+        self.on_made()
+        self.write()
+
     def files(self) -> list[str]:
         return sorted(p.relative_to(self.directory).as_posix() for p in self.directory.rglob("*") if p.is_file())
 
@@ -182,10 +189,7 @@ def test_one_that_may_be_in_the_log_of_a_job_that_has_ended_is_kept(tmp_path: Pa
 def test_one_that_is_written_while_its_job_ends_is_not_there_when_it_was_called_not_taken(tmp_path: Path) -> None:
     work = QueuedWork()
     world = World(tmp_path, work=work)
-    world.savepoints.order(SavepointOrder(world.answers.append))
-    work.run_one()
-    world.on_made()
-    world.write()
+    world.begin_to_write(work)
     world.savepoints.fail_all("the job has ended")
     assert "was not taken: the job has ended" in str(world.answers[0])
     while work.run_one():
@@ -223,10 +227,7 @@ def test_a_directory_that_is_not_made_in_time_is_waited_for_no_longer(tmp_path: 
 def test_what_is_written_after_the_savepoint_has_expired_is_removed(tmp_path: Path) -> None:
     work = QueuedWork()
     world = World(tmp_path, work=work)
-    world.savepoints.order(SavepointOrder(world.answers.append))
-    work.run_one()
-    world.on_made()
-    world.write()
+    world.begin_to_write(work)
     world.savepoints.failed(world.savepoint, "its metadata were not written within 5 s")
     while work.run_one():
         pass
@@ -295,10 +296,7 @@ def test_nothing_is_copied_any_more_when_the_savepoint_has_been_given_up(
         world.savepoints.failed(world.savepoint, "its metadata were not written within 5 s")
 
     without_links(monkeypatch, give_up)
-    world.savepoints.order(SavepointOrder(world.answers.append))
-    work.run_one()
-    world.on_made()
-    world.write()
+    world.begin_to_write(work)
     while work.run_one():
         pass
     assert len(copies) == 1 and not world.outcomes and not world.directory.exists() and not world.warnings
