@@ -47,7 +47,8 @@ class CompletableFuture(Generic[T]):
         Returns:
             False if it was complete, or cannot be cancelled, because it is the result of a job.
         """
-        self._cancelled = self._cancellable and self.set_exception(concurrent.futures.CancelledError())
+        if self._cancellable and self.set_exception(concurrent.futures.CancelledError()):
+            self._cancelled = True
         return self._cancelled
 
     def cancelled(self) -> bool:

@@ -61,6 +61,7 @@ def test_giving_up_awaiting_a_future_changes_nothing_of_it() -> None:
 def test_a_future_can_be_cancelled_unless_others_rely_on_it() -> None:
     future: CompletableFuture[int] = CompletableFuture()
     assert future.cancel() and future.cancelled() and future.done() and not future.set_result(1)
+    assert future.cancel() and future.cancelled(), "a second time, too"
     with pytest.raises(concurrent.futures.CancelledError):
         future.result(0)
     shared: CompletableFuture[int] = CompletableFuture(cancellable=False)
