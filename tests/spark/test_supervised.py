@@ -146,7 +146,9 @@ def test_a_job_that_failed_for_good_is_resumed_and_may_finish(tmp_path: Path) ->
     done = run(given)
     assert done.returncode == 0, done.stderr
     assert re.search(r"resuming job \w+ \(poisoned\) in \S+, chk-\d+. It had FAILED before\n", done.stderr)
-    assert len(set(done.stdout.splitlines())) == 500
+    # A checkpoint may hold rows that the other subtask had printed before the row that failed: those are not repeated.
+    printed = [line.partition("> ")[2] for line in (failed.stdout + done.stdout).splitlines()]
+    assert set(printed) == {str(i) for i in range(1500, 2000)}
 
 
 @pytest.mark.parametrize("how", ["penstock run", "python"])
