@@ -26,6 +26,9 @@ from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
 
+WAKE_UPS_MAX = 1_000
+"""How often the JobMaster may be woken at one moment. What is due then takes a few times."""
+
 
 class ScheduledWork:
     """Implements `penstock.jobmaster.master_ports.BlockingWork`: one piece after the other. A piece is carried out at
@@ -122,6 +125,8 @@ class DriverProcess:
         self._aborted = aborted
         self._timer = 0
         self._timer_ms: float | None = None
+        self._woken_ms = -1.0
+        self._woken = 0
         self.has_ended = self.has_begun = False
         self.restarts = RestartChecker(world, process.name, configuration)
         self.master: JobMaster
@@ -229,4 +234,8 @@ class DriverProcess:
     def _on_time(self, timer: int) -> None:
         if timer == self._timer and not self.has_ended:
             self._timer_ms = None
-            self._guarded(self.master.on_time, self.clock.monotonic_ms())
+            now_ms = self.clock.monotonic_ms()
+            self._woken, self._woken_ms = self._woken + 1 if now_ms == self._woken_ms else 1, now_ms
+            if self._woken > WAKE_UPS_MAX:
+                self.world.violate(f"the JobMaster was woken {self._woken} times at {now_ms} ms, each time too early")
+            self._guarded(self.master.on_time, now_ms)

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 NEVER_MS = float("inf")
+_ROUNDING_MS = 1e-3
+"""By how much a sum of times may be wrong. Without this: a subtask wakes up at its deadline, finds that the timeout has
+not quite passed, and asks for the same deadline without end.
+"""
 
 
 class _Timer:
@@ -91,18 +95,21 @@ class IdleTimers:
         """
         timer = self._timers[split]
         has_had_its_turn = self._reads - timer.reads >= len(self._timers)
-        return has_had_its_turn and self._counted_ms - timer.since_ms >= self._timeout_ms
+        return has_had_its_turn and self._is_over(timer.since_ms)
 
     @property
     def all_quiet(self) -> bool:
         """Return whether nothing at all has come for the timeout."""
-        return self._quiet_since_ms is not None and self._counted_ms - self._quiet_since_ms >= self._timeout_ms
+        return self._quiet_since_ms is not None and self._is_over(self._quiet_since_ms)
+
+    def _is_over(self, since_ms: float) -> bool:
+        return self._counted_ms - since_ms >= self._timeout_ms - _ROUNDING_MS
 
     def next_deadline_ms(self) -> float:
         """Return when the next split becomes silent if nothing comes until then; `inf`: none will."""
         if self._counted_until_ms is None:
             return NEVER_MS
-        waiting = [t.since_ms for t in self._timers.values() if self._counted_ms - t.since_ms < self._timeout_ms]
+        waiting = [t.since_ms for t in self._timers.values() if not self._is_over(t.since_ms)]
         if not self._timers and self._quiet_since_ms is not None and not self.all_quiet:
             waiting.append(self._quiet_since_ms)
         return self._counted_until_ms + min(waiting) + self._timeout_ms - self._counted_ms if waiting else NEVER_MS

@@ -108,8 +108,17 @@ class Players:
                 return due_ms
         return None
 
+    def heard_by_ms(self, player: Player) -> float | None:
+        """Return until when the process must have been heard again; None if it holds no part of a generation.
+
+        Whoever asks whether that time has passed must compare with this sum. Without this: `now_ms - player.heard_ms`
+        is rounded otherwise, the driver is woken at the deadline, finds nobody late, and asks for the same deadline
+        without end.
+        """
+        return None if player.state is ProcessState.FREE else player.heard_ms + self._heartbeat_timeout_ms
+
     def _deadline_ms(self, player: Player) -> float | None:
-        heard_by_ms = None if player.state is ProcessState.FREE else player.heard_ms + self._heartbeat_timeout_ms
+        heard_by_ms = self.heard_by_ms(player)
         if heard_by_ms is None or player.leave_by_ms is None:
             return player.leave_by_ms if heard_by_ms is None else heard_by_ms
         return min(heard_by_ms, player.leave_by_ms)

@@ -157,7 +157,7 @@ class SlotProcesses:
         """Submit again what has been missing for as long as a heartbeat may take."""
         effects: list[Effect] = []
         for slot, since_ms in list(self._missing_since_ms.items()):
-            if now_ms - since_ms < self._settings.heartbeat_timeout_ms:
+            if now_ms < since_ms + self._settings.heartbeat_timeout_ms:
                 break
             del self._missing_since_ms[slot]
             self._missing_since_ms[slot] = now_ms
@@ -187,9 +187,9 @@ class SlotProcesses:
     def why_late(self, process: str, now_ms: float) -> str | None:
         """Return why a process is given up: it has been silent, or has not released its subtasks, for too long."""
         player = self.players[process]
-        silent_ms = now_ms - player.heard_ms
-        if player.state is not ProcessState.FREE and silent_ms >= self._settings.heartbeat_timeout_ms:
-            return f"no heartbeat for {silent_ms / 1000:g} s (heartbeat.timeout)"
+        heard_by_ms = self.players.heard_by_ms(player)
+        if heard_by_ms is not None and now_ms >= heard_by_ms:
+            return f"no heartbeat for {(now_ms - player.heard_ms) / 1000:g} s (heartbeat.timeout)"
         if player.leave_by_ms is not None and now_ms >= player.leave_by_ms:
             limit_s = self._settings.cancellation_timeout_ms / 1000
             return f"it did not release its subtasks within {limit_s:g} s (task.cancellation.timeout)"

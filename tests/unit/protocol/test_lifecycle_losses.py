@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.protocol.job.lifecycle import Lifecycle
 from penstock.protocol.job.lifecycle_effects import (
@@ -215,3 +217,25 @@ def test_a_spare_that_does_not_let_go_is_submitted_again() -> None:
     effects = life.on_time(510.0)
     assert effects == [CloseLink("p1"), ResubmitSlot(1), Deploy(G2, (register(0, "p0"),))]
     assert (life.next_deadline_ms() or 1e9) > 510.0
+
+
+@given(st.floats(10.0, 1e9), st.floats(1.0, 1e6))
+def test_a_silent_slot_is_given_up_at_its_deadline_however_sums_are_rounded(heard_ms: float, timeout_ms: float) -> None:
+    life = running(heartbeat_timeout_ms=timeout_ms)
+    for process in ("p0", "p1"):
+        life.processes.on_heard(process, heard_ms)
+    deadline_ms = life.processes.next_deadline_ms()
+    assert deadline_ms is not None
+    assert of(Restarting, life.on_time(deadline_ms))
+
+
+@given(st.floats(10.0, 1e9), st.floats(1.0, 1e6))
+def test_a_missing_slot_is_submitted_again_at_its_deadline_however_sums_are_rounded(
+    lost_ms: float, timeout_ms: float
+) -> None:
+    life = running(heartbeat_timeout_ms=timeout_ms)
+    life.on_link_lost("p0", "", lost_ms)
+    life.on_link_lost("p1", "", lost_ms)
+    deadline_ms = life.processes.next_deadline_ms()
+    assert deadline_ms is not None
+    assert of(ResubmitSlot, life.on_time(deadline_ms))

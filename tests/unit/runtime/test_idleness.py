@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.common.configuration import Configuration
 from penstock.common.time import Duration
@@ -184,6 +186,25 @@ def test_time_before_the_first_look_and_in_a_pause_does_not_count(at: ManualTime
     assert not idle.is_silent("one") and idle.next_deadline_ms() == at.now_ms + 4.0
     at.now_ms += 4.0
     idle.advance(at.now_ms, ())
+    assert idle.is_silent("one") and idle.next_deadline_ms() == NEVER_MS
+
+
+@given(st.floats(0.0, 1e9), st.lists(st.floats(0.0, 1e3), min_size=1, max_size=8), st.floats(1.0, 1e6))
+def test_the_timeout_has_passed_at_its_deadline_however_sums_are_rounded(
+    began_ms: float, looks_ms: list[float], timeout_ms: float
+) -> None:
+    at = ManualTime()
+    at.now_ms = began_ms
+    idle = IdleTimers(timeout_ms, at)
+    idle.start("one")
+    idle.advance(at.now_ms, ())
+    idle.on_quiet()
+    for look_ms in looks_ms:
+        at.now_ms += look_ms
+        idle.advance(at.now_ms, ())
+    if not idle.is_silent("one"):
+        at.now_ms = idle.next_deadline_ms()
+        idle.advance(at.now_ms, ())
     assert idle.is_silent("one") and idle.next_deadline_ms() == NEVER_MS
 
 
