@@ -18,6 +18,7 @@ import pytest
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.job.lifecycle import Lifecycle
+from penstock.protocol.job.slot_processes import SlotProcesses
 from penstock.protocol.log.retention import Retention
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
@@ -157,6 +158,17 @@ def nobody_submits_the_slots_of_a_first_step(patch: Any) -> None:
     patch(Lifecycle, "resize", without_providing)
 
 
+def the_silence_of_a_slot_is_a_difference(patch: Any) -> None:
+    """Subtract the time of the last heartbeat: that is rounded otherwise than the sum that the driver waits for."""
+    why_late = SlotProcesses.why_late
+
+    def measured(processes: SlotProcesses, process: str, now_ms: float) -> str | None:
+        silent_ms = now_ms - processes.players[process].heard_ms
+        return why_late(processes, process, now_ms) if silent_ms >= processes._settings.heartbeat_timeout_ms else None
+
+    patch(SlotProcesses, "why_late", measured)
+
+
 KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     # file: (what was wrong, the violation that it causes)
     "adaptive-job-grows.json": (an_adaptive_job_may_not_grow, r"1 restarts after 0 faults"),
@@ -212,6 +224,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         what_a_killed_successor_has_left_counts_as_an_orphan,
         r"orphan after the sweep",
     ),
+    "woken-at-the-deadline.json": (the_silence_of_a_slot_is_a_difference, r"each time too early"),
     "stop-fails-inside-a-row.json": (a_failed_stop_resumes_out_of_its_turn, r"no end after|nothing will ever happen"),
 }
 
