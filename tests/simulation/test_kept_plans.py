@@ -186,7 +186,7 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         checkpoints_are_triggered_behind_the_end_of_sources,
         r"[1-9]\d* rows lost|final state of",
     ),
-    "ended-while-slots-are-missing.json": (an_adaptive_job_has_deadlines_after_its_end, r"no end after"),
+    "ended-while-slots-are-missing.json": (an_adaptive_job_has_deadlines_after_its_end, r"each time too early"),
     "first-step-with-fewer-slots.json": (
         no_first_step_of_a_restore_has_fewer_slots,
         r"no checkpoint in the log says so|is not a snapshot|not a snapshot of each subtask",
