@@ -26,8 +26,8 @@ from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
 
-WAKE_UPS_MAX = 1_000
-"""How often the JobMaster may be woken at one moment. What is due then takes a few times."""
+_WAKE_UPS_MAX = 1_000
+"""The largest number of times that the JobMaster may be woken at one moment. A few are enough for what is due then."""
 
 
 class ScheduledWork:
@@ -236,6 +236,6 @@ class DriverProcess:
             self._timer_ms = None
             now_ms = self.clock.monotonic_ms()
             self._woken, self._woken_ms = self._woken + 1 if now_ms == self._woken_ms else 1, now_ms
-            if self._woken > WAKE_UPS_MAX:
+            if self._woken > _WAKE_UPS_MAX:
                 self.world.violate(f"the JobMaster was woken {self._woken} times at {now_ms} ms, each time too early")
             self._guarded(self.master.on_time, now_ms)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 
 NEVER_MS = float("inf")
 _ROUNDING_MS = 1e-3
-"""By how much a sum of times may be wrong. Without this: a subtask wakes up at its deadline, finds that the timeout has
+"""The largest error of a sum of times. Without this: a subtask wakes up at its deadline, finds that the timeout has
 not quite passed, and asks for the same deadline without end.
 """
 
