@@ -36,7 +36,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSourceBuilder,
 )
 from penstock.datastream.connectors.kafka.producers import id_pattern
-from penstock.datastream.connectors.kafka.transactions import TransactionCoordinators
 from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.avro import AvroRowDeserializationSchema, ConfluentRegistryAvroDeserializationSchema
 from penstock.datastream.formats.csv import CsvRowDeserializationSchema
@@ -45,7 +44,7 @@ from penstock.datastream.formats.json import (
     JsonRowDeserializationSchema,
     MalformedRows,
 )
-from tests.connectors.topics import LIMIT_S, produced, read_committed, topic
+from tests.connectors.topics import LIMIT_S, coordinators_of, produced, read_committed, topic
 from tools.kafka_broker import KafkaBroker
 from tools.schema_registry import RegistryServer
 
@@ -297,11 +296,7 @@ def test_a_key_that_is_too_large_is_named(kafka: KafkaBroker) -> None:
 def test_a_broker_that_is_away_for_longer_than_a_transaction_may_take_costs_rows_that_are_named(
     kafka: KafkaBroker,
 ) -> None:
-    """It does not answer between the writer's promise and the commit, and comes back when it gives the rows up.
-
-    It is not killed: a broker that starts may skip the marks of transactions that it aborts, because it does not know
-    their topics' leader yet, and then their readers wait for ever.
-    """
+    """It does not answer between the writer's promise and the commit, and comes back when it gives the rows up."""
     name = topic(kafka)
     exactly_once = sink(kafka, name, DeliveryGuarantee.EXACTLY_ONCE, transaction_timeout_ms="1500")
     writer = exactly_once.create_writer(writer_context(), [])
@@ -310,7 +305,7 @@ def test_a_broker_that_is_away_for_longer_than_a_transaction_may_take_costs_rows
     os.kill(kafka.pid, signal.SIGSTOP)
     time.sleep(2.0)  # the broker's clock decides
     os.kill(kafka.pid, signal.SIGCONT)
-    coordinators = TransactionCoordinators({"bootstrap.servers": kafka.bootstrap_servers})
+    coordinators = coordinators_of(kafka)
     deadline = time.monotonic() + LIMIT_S
     while coordinators.open_ids(id_pattern(name)):
         assert time.monotonic() < deadline, "the broker keeps a transaction for longer than it may take"

@@ -23,10 +23,10 @@ from penstock.datastream.connectors.kafka import (
 )
 from penstock.datastream.connectors.kafka.committer import KafkaCommitter, PreparedTransaction
 from penstock.datastream.connectors.kafka.producers import id_pattern
-from penstock.datastream.connectors.kafka.transactions import End, TransactionCoordinators, TransactionName
+from penstock.datastream.connectors.kafka.transactions import End, TransactionName
 from penstock.datastream.connectors.testing import SinkRun, verify_sink
 from penstock.datastream.formats.json import JsonRowSerializationSchema
-from tests.connectors.topics import LIMIT_S, read_committed, read_uncommitted, records, topic
+from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, read_uncommitted, records, topic
 from tools.kafka_broker import KafkaBroker
 
 STRING = Types.STRING()
@@ -123,8 +123,9 @@ def test_a_commit_that_comes_too_late_names_the_lost_rows(kafka: KafkaBroker) ->
     writer = sink.create_writer(context(), [])
     writer.write(batch("a", "b", "c"))
     prepared = writer.prepare_commit(4)
-    other = TransactionCoordinators({"bootstrap.servers": kafka.bootstrap_servers})
-    assert other.fence_all(id_pattern(prefix), ()) == [PreparedTransaction.decoded(prepared[0]).name.transactional_id]
+    coordinators = coordinators_of(kafka)
+    assert coordinators.open_ids(id_pattern(prefix)) == [PreparedTransaction.decoded(prepared[0]).name.transactional_id]
+    coordinators.fence(PreparedTransaction.decoded(prepared[0]).name.transactional_id)
     committer = sink.create_committer()
     assert committer is not None
     wanted = rf"3 rows of checkpoint 4 are lost, beginning at topic '{name}', partition 0, offset 0: .*timeout.ms"
@@ -180,7 +181,7 @@ def test_a_job_whose_attempt_is_closed_aborts_its_transaction(kafka: KafkaBroker
     writer.write(batch("a"))
     writer._records.flush(writer._open.producer)  # type: ignore[attr-defined]
     writer.close()
-    assert TransactionCoordinators({"bootstrap.servers": kafka.bootstrap_servers}).open_ids(id_pattern(prefix)) == []
+    assert coordinators_of(kafka).open_ids(id_pattern(prefix)) == []
     assert seen(kafka, name) == []
 
 
@@ -193,7 +194,7 @@ def test_the_answers_of_a_coordinator(kafka: KafkaBroker) -> None:
     writer.write(batch("a"))
     (prepared,) = writer.prepare_commit(1)
     transaction = PreparedTransaction.decoded(prepared).name
-    coordinators = TransactionCoordinators({"bootstrap.servers": kafka.bootstrap_servers})
+    coordinators = coordinators_of(kafka)
     assert coordinators.open_ids(id_pattern(prefix)) == [transaction.transactional_id]
     assert coordinators.end(replace(transaction, epoch=transaction.epoch + 1), commits=True) is not End.DONE
     assert coordinators.end(transaction, commits=True) is End.DONE
@@ -286,8 +287,8 @@ def test_what_the_brokers_do_not_allow_is_said_before_the_job_starts(
 def test_brokers_that_are_away_for_too_long_fail_a_commit_that_can_be_repeated(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.transactions.ANSWER_LIMIT_S", 1.0)
+    monkeypatch.setattr("penstock.datastream.connectors.kafka.broker_requests.ANSWER_LIMIT_S", 1.0)
     name = TransactionName("nobody", 1, 0)
-    prepared = PreparedTransaction(name, 1, "t", 0, 0).encoded()
+    prepared = PreparedTransaction(name, 1, "t", 0, 0, ("t",)).encoded()
     with pytest.raises(SinkError, match="127.0.0.1:1 has not answered for 1 s when asked to commit the transaction"):
         KafkaCommitter({"bootstrap.servers": "127.0.0.1:1"}).commit(1, [prepared])

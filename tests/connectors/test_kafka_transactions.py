@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from penstock.datastream.connectors.kafka.producers import ProducerPool, TransactionalProducer
-from penstock.datastream.connectors.kafka.transactions import End, TransactionCoordinators, TransactionName
+from penstock.datastream.connectors.kafka.transactions import End, TransactionName
 from penstock.simulation.transaction_broker import Fenced, TransactionBroker
-from tests.connectors.topics import LIMIT_S, read_committed, topic
+from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, topic
 from tools.kafka_broker import KafkaBroker
 
 _names = (f"suite{n}-one-0-0" for n in itertools.count())
@@ -59,7 +59,7 @@ class Real:
         self._broker = broker
         self._topic = topic(broker)
         self._properties = {"bootstrap.servers": broker.bootstrap_servers, "error_cb": lambda error: None}
-        self._coordinators = TransactionCoordinators({"bootstrap.servers": broker.bootstrap_servers})
+        self._coordinators = coordinators_of(broker)
         self._pool = ProducerPool(self._properties, "suite", "one", 0)
         self._producers: dict[tuple[str, int], TransactionalProducer] = {}
         self._begun: set[tuple[str, int]] = set()

@@ -9,6 +9,8 @@ from itertools import count
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests
+from penstock.datastream.connectors.kafka.transactions import TransactionCoordinators
 from tools.kafka_broker import KafkaBroker
 
 LIMIT_S = 30.0
@@ -21,6 +23,11 @@ def topic(broker: KafkaBroker, partitions: int = 1, name: str | None = None) -> 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(LIMIT_S)
     return name
+
+
+def coordinators_of(broker: KafkaBroker) -> TransactionCoordinators:
+    """Return what asks the broker about transactions."""
+    return TransactionCoordinators(BrokerRequests({"bootstrap.servers": broker.bootstrap_servers}))
 
 
 def produced(

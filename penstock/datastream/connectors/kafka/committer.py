@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.datastream.connectors.base import Committer, OutputGone, SinkError
+from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.hanging import HangingTransactions
 from penstock.datastream.connectors.kafka.transactions import End, TransactionCoordinators, TransactionName
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
@@ -18,13 +20,17 @@ VISIBLE_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class PreparedTransaction:
-    """Holds a transaction whose records are all at the brokers: its name, their number, and where the first one is."""
+    """Holds a transaction whose records are all at the brokers: its name, their number, and where they are.
+
+    The first one is at `offset` of a partition; `topics` are all that may have some.
+    """
 
     name: TransactionName
     rows: int
     topic: str
     partition: int
     offset: int
+    topics: tuple[str, ...]
 
     def encoded(self) -> bytes:
         """Return the transaction as a committable."""
@@ -36,6 +42,7 @@ class PreparedTransaction:
                 "epoch": name.epoch,
                 "rows": self.rows,
                 "first": [self.topic, self.partition, self.offset],
+                "topics": list(self.topics),
             }
         )
 
@@ -51,7 +58,9 @@ class PreparedTransaction:
         """
         found = decode_split(data)
         name = TransactionName(found["id"], found["producer"], found["epoch"])
-        return PreparedTransaction(name, found["rows"], *found["first"])
+        topic, partition, offset = found["first"]
+        topics = found.get("topics", [topic])  # before November 2026 there were none
+        return PreparedTransaction(name, found["rows"], topic, partition, offset, tuple(topics))
 
 
 class KafkaCommitter(Committer):
@@ -63,10 +72,12 @@ class KafkaCommitter(Committer):
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
-        self._coordinators = TransactionCoordinators(properties)
+        requests = BrokerRequests(properties)
+        self._coordinators = TransactionCoordinators(requests)
+        self._hanging = HangingTransactions(requests, self._coordinators)
 
     def commit(self, checkpoint_id: int, committables: list[bytes]) -> None:
-        """Commit transactions.
+        """Commit transactions, and wait until their partitions have ended them.
 
         Args:
             checkpoint_id: The checkpoint that named them first.
@@ -76,10 +87,15 @@ class KafkaCommitter(Committer):
             OutputGone: One was aborted, so its rows are lost.
             SinkError: The brokers have not answered in time.
         """
+        committed = []
         for data in committables:
             prepared = PreparedTransaction.decoded(data)
             end = self._coordinators.end(prepared.name, commits=True)
-            if end is not End.DONE and not self._is_visible(prepared):
+            if end is End.DONE:
+                committed.append(prepared)
+                continue
+            self._hanging.await_ended([prepared.name], prepared.topics, committed=False)
+            if not self._is_visible(prepared):
                 raise OutputGone(
                     f"{prepared.rows:,} rows of checkpoint {checkpoint_id} are lost, beginning at topic "
                     f"{prepared.topic!r}, partition {prepared.partition}, offset {prepared.offset}: their transaction "
@@ -89,6 +105,8 @@ class KafkaCommitter(Committer):
                     "checkpoint. To write the rows again, start from a checkpoint or savepoint before "
                     f"{checkpoint_id}; then give the sink a longer transaction.timeout.ms, or a prefix of its own"
                 )
+        topics = {topic for prepared in committed for topic in prepared.topics}
+        self._hanging.await_ended([prepared.name for prepared in committed], topics, committed=True)
 
     def _is_visible(self, prepared: PreparedTransaction) -> bool:
         library = client_library()

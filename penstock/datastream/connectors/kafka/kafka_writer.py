@@ -54,12 +54,17 @@ class _Records:
         self._serializer = serializer
         self._name = context.operator_name
         self.sent = self.delivered = 0
+        self.topics = self._fixed_topics()
         self.first: tuple[str, int, int] | None = None
         self._failure: str | None = None
+
+    def _fixed_topics(self) -> set[str]:
+        return set() if self._serializer.topic is None else {self._serializer.topic}
 
     def start(self) -> None:
         """Count from 0."""
         self.sent = self.delivered = 0
+        self.topics = self._fixed_topics()
         self.first = None
         self._failure = None
 
@@ -75,6 +80,7 @@ class _Records:
             by_topic: dict[str, list[int]] = {}
             for index, row in enumerate(self._row_type.decode(batch)):
                 by_topic.setdefault(selector(row), []).append(index)
+            self.topics |= by_topic.keys()
             for topic, rows in by_topic.items():
                 own = None if keys is None else [keys[i] for i in rows]
                 self._send(producer, topic, [values[i] for i in rows], own)
@@ -202,8 +208,9 @@ class TransactionalWriter(SinkWriter):
         self._records = _Records(serializer, context)
         self._pool = ProducerPool(_DEFAULTS | dict(properties), prefix, context.incarnation, context.subtask)
         if context.subtask == 0:
-            names = [PreparedTransaction.decoded(data).name for data in context.pending]
-            self._pool.fence_others([name.transactional_id for name in names])
+            pending = [PreparedTransaction.decoded(data) for data in context.pending]
+            topics = {topic for prepared in pending for topic in prepared.topics} | self._records.topics
+            self._pool.fence_others([prepared.name.transactional_id for prepared in pending], topics)
         self._pool.make_ahead()
         self._open: TransactionalProducer | None = None
 
@@ -251,7 +258,9 @@ class TransactionalWriter(SinkWriter):
         if (why := self._why_aborted(used.producer)) is not None:
             raise SinkError(f"a transaction of this sink was aborted: {why}{self._way_out}")
         assert self._records.first is not None
-        prepared = PreparedTransaction(used.name, self._records.delivered, *self._records.first)
+        prepared = PreparedTransaction(
+            used.name, self._records.delivered, *self._records.first, tuple(sorted(self._records.topics))
+        )
         self._pool.retire(used, checkpoint_id)
         return [prepared.encoded()]
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.datastream.connectors.base import SinkError
+from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.hanging import HangingTransactions
 from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.datastream.connectors.kafka.transactions import TransactionCoordinators, TransactionName
 
@@ -50,31 +52,33 @@ class ProducerPool:
         self._incarnation = incarnation
         self._thread = ThreadPoolExecutor(1, "penstock-kafka")
         self._next: Future[TransactionalProducer] | None = None
-        self._fencing: Future[list[str]] | None = None
+        self._fencing: Future[None] | None = None
 
-    def fence_others(self, kept: Collection[str]) -> None:
+    def fence_others(self, kept: Collection[str], topics: Collection[str]) -> None:
         """Abort the open transactions that earlier attempts have left behind, except those to commit.
 
         Args:
             kept: Transactional ids of transactions that are going to be committed.
+            topics: The topics that are written to, as far as they are known.
         """
-        kept = frozenset(kept)
-        self._fencing = self._thread.submit(self._fence, kept)
+        self._fencing = self._thread.submit(self._fence, frozenset(kept), frozenset(topics))
 
-    def _fence(self, kept: frozenset[str]) -> list[str]:
+    def _fence(self, kept: frozenset[str], topics: frozenset[str]) -> None:
         pattern = id_pattern(self._prefix)
-        coordinators = TransactionCoordinators(self._properties)
+
+        def is_skipped(name: str) -> bool:
+            found = pattern.fullmatch(name)
+            return name in kept or found is None or found["incarnation"] == self._incarnation
+
+        requests = BrokerRequests(self._properties)
+        coordinators = TransactionCoordinators(requests, self._prefix)
         try:
-            left = [
-                name
-                for name in coordinators.open_ids(pattern)
-                if name not in kept and (found := pattern.fullmatch(name)) and found["incarnation"] != self._incarnation
-            ]
-            for name in left:
-                coordinators.fence(name)
-            return left
+            for name in coordinators.open_ids(pattern):
+                if not is_skipped(name):
+                    coordinators.fence(name)
+            HangingTransactions(requests, coordinators).await_aborted(pattern, is_skipped, topics)
         finally:
-            coordinators.close()
+            requests.close()
 
     def await_fencing(self) -> None:
         """Wait until the open transactions of earlier attempts are aborted.

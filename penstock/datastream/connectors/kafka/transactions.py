@@ -7,25 +7,22 @@ transaction is named by its id, the producer's id and epoch, which a committable
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.kafka.client import protocol_library, protocol_properties
+from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests, check_final, name_of
+from penstock.datastream.connectors.kafka.client import protocol_library
 
-ANSWER_LIMIT_S = 60.0
-"""The longest time for which brokers may be away, or busy with the transaction, until a commit fails and is repeated by
-a restart."""
-
-_PAUSE_S = 0.02
-_PAUSE_S_MAX = 0.5
 # The answer to a commit is looked for in versions in which an epoch outlives its transactions.
 _END_VERSION_MAX = 3
 
-T = TypeVar("T")
+# Ids that differ in their last character have hashes that follow each other, and by these they are spread over the
+# partitions of coordinators: so many of them reach all, which are 50 by default.
+_IDS_OF_ALL_COORDINATORS = 256
 
 
 class End(Enum):
@@ -39,11 +36,6 @@ class End(Enum):
 
 # Error codes of Kafka's protocol.
 _ENDS = {0: End.DONE, 47: End.FENCED, 90: End.FENCED, 48: End.INVALID, 49: End.UNKNOWN, 105: End.UNKNOWN}
-_AGAIN = frozenset({3, 5, 6, 7, 8, 9, 14, 15, 16, 51, 56})
-
-
-class _TryAgain(Exception):
-    """Signals an answer that will be another one later."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +47,33 @@ class TransactionName:
     epoch: int
 
 
-class TransactionCoordinators:
-    """Asks the brokers that coordinate transactions. Every call may block for `ANSWER_LIMIT_S`."""
+@dataclass(frozen=True)
+class CoordinatorView:
+    """Holds what the coordinator of an id knows of it. `state`: Kafka's word."""
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        self._properties = dict(properties)
-        self._admin: Any = None
+    name: TransactionName
+    state: str
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the producer may still write."""
+        return self.state == "Ongoing"
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the coordinator has nothing more to do for the id's last transaction."""
+        return self.state in {"Empty", "CompleteCommit", "CompleteAbort", "Dead"}
+
+
+class TransactionCoordinators:
+    """Asks the brokers that coordinate transactions. Every call may block for `ANSWER_LIMIT_S`.
+
+    `prefix` is what ids begin with that this user may ask about.
+    """
+
+    def __init__(self, requests: BrokerRequests, prefix: str = "") -> None:
+        self._requests = requests
+        self._prefix = prefix
 
     def end(self, transaction: TransactionName, *, commits: bool) -> End:
         """Commit or abort a transaction.
@@ -70,7 +83,7 @@ class TransactionCoordinators:
             commits: True to commit, False to abort.
 
         Returns:
-            DONE if that is how it has ended, now or before.
+            DONE if that is how it has ended, now or before. Its partitions learn of it a little later.
 
         Raises:
             SinkError: The brokers have not answered in time.
@@ -129,78 +142,104 @@ class TransactionCoordinators:
         """
 
         def listed(admin: Any) -> list[str]:
-            by_broker = admin.list_transactions(state_filters=["Ongoing"])
-            ids = [listing.transactional_id for found in by_broker.values() for listing in found]
-            return sorted(name for name in ids if pattern.fullmatch(name))
+            by_broker = self._listed(admin, state_filters=["Ongoing"])
+            return sorted(name for name, _ in by_broker if pattern.fullmatch(name))
 
-        return self._tried("list the open transactions", listed)
+        return self._requests.until_answered("list the open transactions", listed)
 
-    def fence_all(self, pattern: re.Pattern[str], kept: Collection[str]) -> list[str]:
-        """Abort open transactions, except those that are kept.
+    def ids_by_producer(self, pattern: re.Pattern[str]) -> dict[int, str]:
+        """Return the ids that are known, open or not, by producer id.
 
         Args:
-            pattern: What whole ids match.
-            kept: Ids to leave alone.
+            pattern: What the whole id matches.
 
         Returns:
-            The ids whose transactions were aborted.
+            The ids.
 
         Raises:
             SinkError: The brokers have not answered in time.
         """
-        fenced = [name for name in self.open_ids(pattern) if name not in kept]
-        for name in fenced:
-            self.fence(name)
-        return fenced
 
-    def close(self) -> None:
-        """Close the connections."""
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            admin.close()
+        def listed(admin: Any) -> dict[int, str]:
+            return {producer_id: name for name, producer_id in self._listed(admin) if pattern.fullmatch(name)}
+
+        return self._requests.until_answered("list the transactions", listed)
+
+    def views(self, transactional_ids: Collection[str]) -> dict[str, CoordinatorView]:
+        """Return what coordinators know of ids.
+
+        Args:
+            transactional_ids: The ids.
+
+        Returns:
+            What is known, by id. Ids that are not known are missing.
+
+        Raises:
+            SinkError: The brokers have not answered in time, or refuse.
+        """
+
+        async def ask(admin: Any) -> dict[str, CoordinatorView]:
+            found = {}
+            for answer in await _described(admin, transactional_ids):
+                if answer.error_code == 0:
+                    name = TransactionName(answer.transactional_id, answer.producer_id, answer.producer_epoch)
+                    found[answer.transactional_id] = CoordinatorView(name, answer.transaction_state)
+                elif _ENDS.get(answer.error_code) is not End.UNKNOWN:
+                    raise self._refusal("describe", answer.transactional_id, answer.error_code)
+            return found
+
+        return self._requests.until_answered("describe transactions", lambda admin: admin._manager.run(ask, admin))
 
     # ---- asking until there is an answer ------------------------------------------------------------------------
 
-    def _until_answered(self, verb: str, transactional_id: str, ask: Callable[[Any, int], Any]) -> End:
-        library = protocol_library()
+    def _listed(self, admin: Any, **filters: Any) -> list[tuple[str, int]]:
+        """Return ids and producer ids of all transactions.
 
+        A broker that does not coordinate yet what it is going to, for it has just started, lists nothing and has no
+        error for that. So each coordinator is asked for itself, before and after.
+        Without this: transactions of earlier attempts stay open, and hold up readers until they time out.
+        """
+        asked = [f"{self._prefix}-{chr(0x100 + number)}" for number in range(_IDS_OF_ALL_COORDINATORS)]
+        admin._manager.run(_described, admin, asked)
+        by_broker = admin.list_transactions(**filters)
+        admin._manager.run(_described, admin, asked)
+        return [(listing.transactional_id, listing.producer_id) for found in by_broker.values() for listing in found]
+
+    def _until_answered(self, verb: str, transactional_id: str, ask: Callable[[Any, int], Any]) -> End:
         async def found_and_asked(admin: Any) -> int:
-            kind = library.protocol.metadata.CoordinatorType.TRANSACTION
-            coordinators = await admin._find_coordinator_ids([transactional_id], key_type=kind)
+            coordinators = await _coordinators_of(admin, [transactional_id])
             return int(await ask(admin, coordinators[transactional_id]))
 
         def once(admin: Any) -> End:
             code = admin._manager.run(found_and_asked, admin)
-            if code in _AGAIN:
-                raise _TryAgain(library.errors.for_code(code).__name__)
+            check_final(code)
             if code not in _ENDS:
-                raise SinkError(
-                    f"Kafka refuses to {verb} the transaction {transactional_id!r}: "
-                    f"{library.errors.for_code(code).__name__} (error {code})"
-                )
+                raise self._refusal(verb, transactional_id, code)
             return _ENDS[code]
 
-        return self._tried(f"{verb} the transaction {transactional_id!r}", once)
+        return self._requests.until_answered(f"{verb} the transaction {transactional_id!r}", once)
 
-    def _tried(self, what: str, call: Callable[[Any], T]) -> T:
-        library = protocol_library()
-        deadline, pause_s = time.monotonic() + ANSWER_LIMIT_S, _PAUSE_S
-        while True:
-            try:
-                if self._admin is None:
-                    self._admin = library.KafkaAdminClient(
-                        **protocol_properties(self._properties),
-                        bootstrap_timeout_ms=int(1000 * max(0.1, min(5.0, deadline - time.monotonic()))),
-                        request_timeout_ms=10_000,
-                    )
-                return call(self._admin)
-            except (library.errors.KafkaError, _TryAgain, OSError) as error:
-                if not isinstance(error, _TryAgain):
-                    self.close()
-                if time.monotonic() > deadline:
-                    raise SinkError(
-                        f"Kafka at {self._properties['bootstrap.servers']} has not answered for {ANSWER_LIMIT_S:.0f} s "
-                        f"when asked to {what}: {type(error).__name__}: {error}"
-                    ) from None
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+    def _refusal(self, verb: str, transactional_id: str, code: int) -> SinkError:
+        return SinkError(
+            f"Kafka at {self._requests.servers} refuses to {verb} the transaction {transactional_id!r}: "
+            f"{name_of(code)} (error {code})"
+        )
+
+
+async def _coordinators_of(admin: Any, transactional_ids: Collection[str]) -> dict[str, int]:
+    kind = protocol_library().protocol.metadata.CoordinatorType.TRANSACTION
+    return dict(await admin._find_coordinator_ids(transactional_ids, key_type=kind))
+
+
+async def _described(admin: Any, transactional_ids: Collection[str]) -> list[Any]:
+    """Return the answers for ids that are final. Raises `AskAgain` if one is not."""
+    by_coordinator: dict[int, list[str]] = defaultdict(list)
+    for name, coordinator in (await _coordinators_of(admin, transactional_ids)).items():
+        by_coordinator[coordinator].append(name)
+    answers: list[Any] = []
+    for coordinator, names in by_coordinator.items():
+        request = protocol_library().protocol.admin.DescribeTransactionsRequest(transactional_ids=names)
+        answers += (await admin._manager.send(request, node_id=coordinator)).transaction_states
+    for answer in answers:
+        check_final(answer.error_code)
+    return answers
