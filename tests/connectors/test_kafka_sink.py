@@ -289,6 +289,6 @@ def test_brokers_that_are_away_for_too_long_fail_a_commit_that_can_be_repeated(
 ) -> None:
     monkeypatch.setattr("penstock.datastream.connectors.kafka.broker_requests.ANSWER_LIMIT_S", 1.0)
     name = TransactionName("nobody", 1, 0)
-    prepared = PreparedTransaction(name, 1, "t", 0, 0, ("t",)).encoded()
+    prepared = PreparedTransaction(name, 1, "t", 0, 0, {"t": (0,)}).encoded()
     with pytest.raises(SinkError, match="127.0.0.1:1 has not answered for 1 s when asked to commit the transaction"):
         KafkaCommitter({"bootstrap.servers": "127.0.0.1:1"}).commit(1, [prepared])

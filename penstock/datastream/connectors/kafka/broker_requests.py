@@ -18,7 +18,7 @@ _PAUSE_S_MAX = 0.5
 
 # Error codes of Kafka's protocol.
 NOT_AUTHORIZED = frozenset({29, 31, 53})
-_BUSY = frozenset({7, 14, 51, 56})
+_BUSY = frozenset({7, 14, 19, 20, 51, 56})
 _MOVED = frozenset({3, 5, 6, 8, 9, 15, 16})
 
 T = TypeVar("T")
@@ -63,6 +63,7 @@ class BrokerRequests:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
         self._admin: Any = None
+        self._stopped = False
 
     @property
     def servers(self) -> str:
@@ -80,11 +81,13 @@ class BrokerRequests:
             What the call returns.
 
         Raises:
-            SinkError: There was no answer in time.
+            SinkError: There was no answer in time, or `stop` was called.
         """
         library = protocol_library()
         deadline, pause_s = time.monotonic() + ANSWER_LIMIT_S, _PAUSE_S
         while True:
+            if self._stopped:
+                raise SinkError(f"Kafka is not asked to {what} any more: who wanted it has ended")
             try:
                 if self._admin is None:
                     self._admin = library.KafkaAdminClient(
@@ -104,6 +107,13 @@ class BrokerRequests:
                     ) from None
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+
+    def stop(self) -> None:
+        """Ask nothing more, from now on. May be called from another thread.
+
+        Without this: an attempt that has ended fences producers of the next one, which it does not know.
+        """
+        self._stopped = True
 
     def close(self) -> None:
         """Close the connections."""

@@ -22,7 +22,7 @@ VISIBLE_LIMIT_S = 30.0
 class PreparedTransaction:
     """Holds a transaction whose records are all at the brokers: its name, their number, and where they are.
 
-    The first one is at `offset` of a partition; `topics` are all that may have some.
+    The first one is at `offset` of a partition; `written` has all partitions, by topic.
     """
 
     name: TransactionName
@@ -30,7 +30,7 @@ class PreparedTransaction:
     topic: str
     partition: int
     offset: int
-    topics: tuple[str, ...]
+    written: Mapping[str, tuple[int, ...]]
 
     def encoded(self) -> bytes:
         """Return the transaction as a committable."""
@@ -42,7 +42,7 @@ class PreparedTransaction:
                 "epoch": name.epoch,
                 "rows": self.rows,
                 "first": [self.topic, self.partition, self.offset],
-                "topics": list(self.topics),
+                "written": {topic: list(partitions) for topic, partitions in self.written.items()},
             }
         )
 
@@ -59,8 +59,14 @@ class PreparedTransaction:
         found = decode_split(data)
         name = TransactionName(found["id"], found["producer"], found["epoch"])
         topic, partition, offset = found["first"]
-        topics = found.get("topics", [topic])  # before November 2026 there were none
-        return PreparedTransaction(name, found["rows"], topic, partition, offset, tuple(topics))
+        # Before November 2026 the first record's partition was the only one that was kept.
+        written = {name: tuple(numbers) for name, numbers in found.get("written", {topic: [partition]}).items()}
+        return PreparedTransaction(name, found["rows"], topic, partition, offset, written)
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """Return the topics and partitions that have records."""
+        return {(topic, partition) for topic, partitions in self.written.items() for partition in partitions}
 
 
 class KafkaCommitter(Committer):
@@ -94,7 +100,7 @@ class KafkaCommitter(Committer):
             if end is End.DONE:
                 committed.append(prepared)
                 continue
-            self._hanging.await_ended([prepared.name], prepared.topics, committed=False)
+            self._hanging.await_ended([prepared.name], prepared.partitions, committed=False)
             if not self._is_visible(prepared):
                 raise OutputGone(
                     f"{prepared.rows:,} rows of checkpoint {checkpoint_id} are lost, beginning at topic "
@@ -105,8 +111,8 @@ class KafkaCommitter(Committer):
                     "checkpoint. To write the rows again, start from a checkpoint or savepoint before "
                     f"{checkpoint_id}; then give the sink a longer transaction.timeout.ms, or a prefix of its own"
                 )
-        topics = {topic for prepared in committed for topic in prepared.topics}
-        self._hanging.await_ended([prepared.name for prepared in committed], topics, committed=True)
+        partitions = {partition for prepared in committed for partition in prepared.partitions}
+        self._hanging.await_ended([prepared.name for prepared in committed], partitions, committed=True)
 
     def _is_visible(self, prepared: PreparedTransaction) -> bool:
         library = client_library()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -54,17 +54,14 @@ class _Records:
         self._serializer = serializer
         self._name = context.operator_name
         self.sent = self.delivered = 0
-        self.topics = self._fixed_topics()
+        self.written: dict[str, set[int]] = {}
         self.first: tuple[str, int, int] | None = None
         self._failure: str | None = None
-
-    def _fixed_topics(self) -> set[str]:
-        return set() if self._serializer.topic is None else {self._serializer.topic}
 
     def start(self) -> None:
         """Count from 0."""
         self.sent = self.delivered = 0
-        self.topics = self._fixed_topics()
+        self.written = {}
         self.first = None
         self._failure = None
 
@@ -80,7 +77,6 @@ class _Records:
             by_topic: dict[str, list[int]] = {}
             for index, row in enumerate(self._row_type.decode(batch)):
                 by_topic.setdefault(selector(row), []).append(index)
-            self.topics |= by_topic.keys()
             for topic, rows in by_topic.items():
                 own = None if keys is None else [keys[i] for i in rows]
                 self._send(producer, topic, [values[i] for i in rows], own)
@@ -110,11 +106,12 @@ class _Records:
 
     def _enqueue(self, producer: Any, topic: str, records: list[dict[str, Any]]) -> None:
         codes = self._library.KafkaError
+        on_delivery = self._on_delivery_to(self.written.setdefault(topic, set()))
         self.sent += len(records)
         deadline = time.monotonic() + FLUSH_LIMIT_S
         while records:
             try:
-                producer.produce_batch(topic, records, on_delivery=self._on_delivery)
+                producer.produce_batch(topic, records, on_delivery=on_delivery)
             except BufferError:
                 pass
             except self._library.KafkaException as error:
@@ -133,14 +130,20 @@ class _Records:
     def _refused(self, topic: str, why: str) -> str:
         return f"a record for topic {topic!r} cannot be written: {why}"
 
-    def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is not None:
-            if self._failure is None:
-                self._failure = self._refused(message.topic(), error.str())
-            return
-        self.delivered += 1
-        if self.first is None:
-            self.first = (message.topic(), message.partition(), message.offset())
+    def _on_delivery_to(self, partitions: set[int]) -> Callable[[Any, Any], None]:
+        add_partition = partitions.add
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is not None:
+                if self._failure is None:
+                    self._failure = self._refused(message.topic(), error.str())
+                return
+            self.delivered += 1
+            add_partition(message.partition())
+            if self.first is None:
+                self.first = (message.topic(), message.partition(), message.offset())
+
+        return on_delivery
 
     def check(self) -> None:
         """Raise `SinkError` if a record was refused."""
@@ -209,7 +212,8 @@ class TransactionalWriter(SinkWriter):
         self._pool = ProducerPool(_DEFAULTS | dict(properties), prefix, context.incarnation, context.subtask)
         if context.subtask == 0:
             pending = [PreparedTransaction.decoded(data) for data in context.pending]
-            topics = {topic for prepared in pending for topic in prepared.topics} | self._records.topics
+            topics = {topic for prepared in pending for topic in prepared.written}
+            topics |= set() if serializer.topic is None else {serializer.topic}
             self._pool.fence_others([prepared.name.transactional_id for prepared in pending], topics)
         self._pool.make_ahead()
         self._open: TransactionalProducer | None = None
@@ -258,9 +262,8 @@ class TransactionalWriter(SinkWriter):
         if (why := self._why_aborted(used.producer)) is not None:
             raise SinkError(f"a transaction of this sink was aborted: {why}{self._way_out}")
         assert self._records.first is not None
-        prepared = PreparedTransaction(
-            used.name, self._records.delivered, *self._records.first, tuple(sorted(self._records.topics))
-        )
+        written = {topic: tuple(sorted(partitions)) for topic, partitions in self._records.written.items()}
+        prepared = PreparedTransaction(used.name, self._records.delivered, *self._records.first, written)
         self._pool.retire(used, checkpoint_id)
         return [prepared.encoded()]
 

@@ -53,6 +53,7 @@ class ProducerPool:
         self._thread = ThreadPoolExecutor(1, "penstock-kafka")
         self._next: Future[TransactionalProducer] | None = None
         self._fencing: Future[None] | None = None
+        self._requests = BrokerRequests(self._properties)
 
     def fence_others(self, kept: Collection[str], topics: Collection[str]) -> None:
         """Abort the open transactions that earlier attempts have left behind, except those to commit.
@@ -65,20 +66,21 @@ class ProducerPool:
 
     def _fence(self, kept: frozenset[str], topics: frozenset[str]) -> None:
         pattern = id_pattern(self._prefix)
+        coordinators = TransactionCoordinators(self._requests, self._prefix)
 
-        def is_skipped(name: str) -> bool:
+        def is_of_others(name: str) -> bool:
             found = pattern.fullmatch(name)
-            return name in kept or found is None or found["incarnation"] == self._incarnation
+            return found is not None and found["incarnation"] != self._incarnation and name not in kept
 
-        requests = BrokerRequests(self._properties)
-        coordinators = TransactionCoordinators(requests, self._prefix)
         try:
-            for name in coordinators.open_ids(pattern):
-                if not is_skipped(name):
-                    coordinators.fence(name)
-            HangingTransactions(requests, coordinators).await_aborted(pattern, is_skipped, topics)
+            # Whatever comes later is of a newer attempt, whose transactions are not ours to end.
+            known = coordinators.ids_by_producer(pattern)
+            left = {producer_id: name for producer_id, name in known.items() if is_of_others(name)}
+            for name in set(left.values()).intersection(coordinators.open_ids(pattern)):
+                coordinators.fence(name)
+            HangingTransactions(self._requests, coordinators).await_aborted(left, topics)
         finally:
-            requests.close()
+            self._requests.close()
 
     def await_fencing(self) -> None:
         """Wait until the open transactions of earlier attempts are aborted.
@@ -123,6 +125,7 @@ class ProducerPool:
 
     def close(self) -> None:
         """End the thread. Open transactions stay open."""
+        self._requests.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # ---- in the thread ------------------------------------------------------------------------------------------

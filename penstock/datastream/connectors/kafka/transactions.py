@@ -65,6 +65,18 @@ class CoordinatorView:
         return self.state in {"Empty", "CompleteCommit", "CompleteAbort", "Dead"}
 
 
+def ids_of_all_coordinators(prefix: str) -> list[str]:
+    """Return ids of which each coordinator has at least one.
+
+    Args:
+        prefix: What they begin with.
+
+    Returns:
+        The ids. Nobody uses them.
+    """
+    return [f"{prefix}-{chr(0x100 + number)}" for number in range(_IDS_OF_ALL_COORDINATORS)]
+
+
 class TransactionCoordinators:
     """Asks the brokers that coordinate transactions. Every call may block for `ANSWER_LIMIT_S`.
 
@@ -199,7 +211,7 @@ class TransactionCoordinators:
         error for that. So each coordinator is asked for itself, before and after.
         Without this: transactions of earlier attempts stay open, and hold up readers until they time out.
         """
-        asked = [f"{self._prefix}-{chr(0x100 + number)}" for number in range(_IDS_OF_ALL_COORDINATORS)]
+        asked = ids_of_all_coordinators(self._prefix)
         admin._manager.run(_described, admin, asked)
         by_broker = admin.list_transactions(**filters)
         admin._manager.run(_described, admin, asked)
