@@ -214,7 +214,6 @@ class HangingTransactions:
 
     def _end(self, it: OpenTransaction, transactional_id: str, *, commits: bool) -> None:
         """Write the mark that the coordinator has not written."""
-
         verb = "commit" if commits else "abort"
         what = f"{verb} the hanging transaction {transactional_id!r} at {_where(it)}"
         code = self._requests.until_answered(what, lambda admin: admin._manager.run(_marked, admin, it, commits))
