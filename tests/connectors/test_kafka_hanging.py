@@ -31,15 +31,18 @@ CLUSTER_AUTHORIZATION_FAILED = 31
 @pytest.fixture(scope="module")
 def careless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A broker that takes records of transactions that it does not know to be open."""
-    with KafkaBroker(
-        tmp_path_factory.mktemp("careless"), "transaction.partition.verification.enable=false\n"
-    ) as broker:
+    settings = "transaction.partition.verification.enable=false\ntransaction.state.log.num.partitions=7\n"
+    with KafkaBroker(tmp_path_factory.mktemp("careless"), settings) as broker:
         yield broker
 
 
-def open_at(broker: KafkaBroker, name: str) -> int:
+def looking_at(broker: KafkaBroker) -> HangingTransactions:
     requests = BrokerRequests({"bootstrap.servers": broker.bootstrap_servers})
-    return len(HangingTransactions(requests, coordinators_of(broker)).open_in([name]))
+    return HangingTransactions(requests, coordinators_of(broker))
+
+
+def open_at(broker: KafkaBroker, name: str) -> int:
+    return len(looking_at(broker).open_in([name]))
 
 
 def hanging(broker: KafkaBroker, name: str, prefix: str, *, commits: bool) -> tuple[TransactionalWriter, list[bytes]]:
@@ -128,7 +131,7 @@ def test_an_attempt_that_has_ended_fences_nobody(careless: KafkaBroker) -> None:
 
 
 def test_a_commit_that_hangs_under_an_id_that_is_used_again_is_still_a_commit(careless: KafkaBroker) -> None:
-    """As it may be where a user was not permitted to see it before."""
+    """Happens where a user was not permitted to read the topic at the time of the commit."""
     name = topic(careless)
     hanging(careless, name, "again", commits=True)
     ProducerPool({"bootstrap.servers": careless.bootstrap_servers}, "again", "one", 0)._make("again-one-0-0")
@@ -142,11 +145,8 @@ def test_a_fenced_transaction_counts_as_aborted(careless: KafkaBroker) -> None:
     writer = exactly_once(careless, name, "fenced").create_writer(context(), [])
     writer.write(batch("a"))
     writer.prepare_commit(1)
-    requests, coordinators = (
-        BrokerRequests({"bootstrap.servers": careless.bootstrap_servers}),
-        coordinators_of(careless),
-    )
-    (it,) = HangingTransactions(requests, coordinators).open_in([name])
+    coordinators = coordinators_of(careless)
+    (it,) = looking_at(careless).open_in([name])
     assert coordinators.views([id_of_it])[id_of_it].is_open
     coordinators.fence(id_of_it)
     view = coordinators.views([id_of_it])[id_of_it]
@@ -156,11 +156,7 @@ def test_a_fenced_transaction_counts_as_aborted(careless: KafkaBroker) -> None:
 def test_the_end_of_a_transaction_that_nobody_knows_any_more_is_not_guessed(careless: KafkaBroker) -> None:
     name = topic(careless)
     hanging(careless, name, "forgotten", commits=True)
-    requests, coordinators = (
-        BrokerRequests({"bootstrap.servers": careless.bootstrap_servers}),
-        coordinators_of(careless),
-    )
-    found = HangingTransactions(requests, coordinators)
+    found = looking_at(careless)
     (it,) = found.open_in([name])
     wanted = (
         rf"offset 2: .*does not know the id 'never-used' any more.*abort --topic {name} --partition 0 --start-offset 2"

@@ -60,7 +60,7 @@ class PreparedTransaction:
         name = TransactionName(found["id"], found["producer"], found["epoch"])
         topic, partition, offset = found["first"]
         # Before November 2026 the first record's partition was the only one that was kept.
-        written = {name: tuple(numbers) for name, numbers in found.get("written", {topic: [partition]}).items()}
+        written = {key: tuple(numbers) for key, numbers in found.get("written", {topic: [partition]}).items()}
         return PreparedTransaction(name, found["rows"], topic, partition, offset, written)
 
     @property
