@@ -12,9 +12,9 @@ from rich.table import Column, Table
 
 from penstock.cli.store_access import has_object, open_store
 from penstock.jobmaster.restore import check_segments
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence, stopped_with
 from penstock.protocol.values.metadata import Metadata
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
+from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, log_path
 from penstock.storage.location import location, parent_of
 from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata_file import read_metadata
@@ -47,11 +47,10 @@ def print_jobs(directory: str) -> None:
         except StoreError as error:
             state = "damaged"
             reasons.append(f"{name} is damaged: {error}")
-        newest, retained = _newest(seen.log), _retained(seen.log)
-        checkpoint = f"chk-{newest.checkpoint_id}" if newest else "none"
-        age = _age(objects, newest.path) if newest else ""
         size = format_bytes(size_of(objects))
-        table.add_row(name, seen.name, state, checkpoint, str(len(retained)), age, size)
+        table.add_row(name, seen.name, state, *_newest_cells(seen.log, objects), size)
+        if seen.log and isinstance(seen.log[-1], Ended) and (savepoint := stopped_with(seen.log)) is not None:
+            reasons.append(f"{name} was stopped with the savepoint {savepoint}")
     _console.print(table)
     for reason in reasons:
         _console.print(reason)
@@ -68,6 +67,7 @@ class _Seen:
     def look(self, log: list[Entry]) -> None:
         """Look at the newest checkpoint. Raises `StoreError` if it is damaged."""
         self.log = log
+        self.name = next((e.job_name for e in reversed(log) if isinstance(e, Fence | Ended) and e.job_name), "")
         newest = _newest(log)
         if newest is not None and newest.path in _retained(log):
             metadata = _metadata(self.job, newest.path)
@@ -168,6 +168,16 @@ def _state(log: list[Entry]) -> str:
     if isinstance(last, CheckpointEntry) and last.is_final:
         return "FINISHED"
     return "open"
+
+
+def _newest_cells(log: list[Entry], objects: list[Found]) -> tuple[str, str, str]:
+    """Return the newest checkpoint, how many are retained, and the age: of the job's end if no checkpoint is left."""
+    newest, retained = _newest(log), _retained(log)
+    if newest is not None and newest.path in retained:
+        return f"chk-{newest.checkpoint_id}", str(len(retained)), _age(objects, newest.path)
+    last = log[-1] if log else None
+    age = _age(objects, log_path(last.sequence)) if isinstance(last, Ended) else ""
+    return "none", str(len(retained)), age
 
 
 def _describe(entry: Entry) -> str:

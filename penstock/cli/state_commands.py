@@ -14,7 +14,7 @@ from penstock.cli.store_access import store_settings
 from penstock.state import read_checkpoint
 from penstock.state.reading.checkpoint import Checkpoint
 from penstock.state.reading.checkpoint_location import checkpoints_of, find_checkpoint
-from penstock.state.reading.difference import Difference, StateDifference, compared
+from penstock.state.reading.difference import Difference, Example, StateDifference, compared
 from penstock.state.reading.inspection import InFlight, KeyedStateSummary, in_flight, summarized
 from penstock.state.reading.verification import Verified, verify
 from penstock.storage.sealed import DamagedObject
@@ -23,6 +23,7 @@ from penstock.storage.store import ObjectMissing
 _console = Console(soft_wrap=True, highlight=False, markup=False)
 _CHANNELS_SHOWN_MAX = 20
 _BARS = 40
+_VALUE_SHOWN_MAX = 80
 
 
 def print_inspection(path: str, largest: int, key_groups: bool, as_json: bool) -> None:
@@ -35,7 +36,8 @@ def print_inspection(path: str, largest: int, key_groups: bool, as_json: bool) -
         return
     metadata = checkpoint.metadata
     what = "savepoint" if checkpoint.files.is_savepoint else "checkpoint"
-    _console.print(f"{what} {metadata.checkpoint_id} of job {metadata.job_id} ({metadata.job_name})")
+    named = f"{what} {metadata.checkpoint_id} of job {metadata.job_id} ({metadata.job_name})"
+    _console.print(f"{named} in {checkpoint.path}")
     _console.print(_operators(checkpoint))
     _console.print(_states(checkpoint, summaries))
     for summary in summaries:
@@ -148,7 +150,7 @@ def print_difference(before: str, after: str, examples: int, as_json: bool) -> b
     """Print what differs between two checkpoints, and return whether anything does. Raises `StoreError`."""
     found = compared(read_checkpoint(before), read_checkpoint(after), examples)
     if as_json:
-        told = {**vars(found), "states": [vars(state) for state in found.states]}
+        told = {**vars(found), "states": [_difference_json(state) for state in found.states]}
         print(json.dumps(told, indent=2))
         return not found.is_none
     if found.is_none:
@@ -186,10 +188,24 @@ def _print_examples(state: StateDifference) -> None:
             f"'{state.name}' of '{state.operator}' is {state.declared[0]} in the first, {state.declared[1]} in the "
             "second, so only keys were compared",
         )
-    for kind, keys in state.examples.items():
-        if keys:
-            shown = ", ".join(key[:60] for key in keys)
+    for kind, examples in state.examples.items():
+        if examples:
+            shown = ", ".join(map(_example, examples))
             _console.print(f"{kind} in '{state.name}' of '{state.operator}': {shown}")
+
+
+def _example(example: Example) -> str:
+    values = [_cut(value) for value in (example.before, example.after) if value is not None]
+    return f"{example.key[:60]}: {' -> '.join(values)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE_SHOWN_MAX else f"{text[:_VALUE_SHOWN_MAX]}..."
+
+
+def _difference_json(state: StateDifference) -> dict[str, Any]:
+    examples = {kind: [each._asdict() for each in found] for kind, found in state.examples.items()}
+    return {**vars(state), "examples": examples}
 
 
 # ---- verification -----------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class JobDirectory:
                 ports.host,
                 ports.pid,
                 job.identity.directory or "",
+                job.graph.name,
             )
         self.is_owner = True
         self.keep_everything = False

@@ -113,16 +113,20 @@ class _SlotCopy:
         """Copy what a subtask has stored, with the tables in place of the states that they replace."""
         vertex = self._vertices[old.vertex]
         keyed: list[StateRange] = []
-        for schema in old.schemas:
-            table = tables.get((schema.operator, schema.name))
-            if table is not None:
-                groups = key_group_range(vertex.max_parallelism, vertex.parallelism, old.subtask)
-                keyed += self._added(table.encoded(groups))
-            else:
+        schemas = {(schema.operator, schema.name): schema for schema in old.schemas}
+        for name, schema in schemas.items():
+            if name not in tables:
                 keyed += self._copied_state(vertex, old.subtask, schema)
+        groups = key_group_range(vertex.max_parallelism, vertex.parallelism, old.subtask)
+        for name, table in tables.items():
+            # A state is in the schemas of those subtasks only that had asked for it: a table has keys of all of them.
+            if name[0] in vertex.operators:
+                keyed += self._added(table.encoded(groups))
+                schemas[name] = table.schema
         return msgspec.structs.replace(
             old,
             keyed=keyed,
+            schemas=list(schemas.values()),
             inputs=[self._copied_cut(cut) for cut in old.inputs],
             outputs=[self._copied_cut(cut) for cut in old.outputs],
             layers=[self._copied_layer(layer) for layer in old.layers],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, ConfigOption, ParallelismOptions, PipelineOptions
+from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.graph.parallelism import default_max_parallelism
 from penstock.protocol.values.metadata import FORMAT_VERSION, Metadata
@@ -19,7 +21,9 @@ from penstock.savepoints.metadata_changes import InFlightError, renamed, without
 from penstock.savepoints.state_table import StateTable
 from penstock.savepoints.transformations import OperatorIdentifier, StateBootstrapTransformation
 from penstock.state.backend import StateError
+from penstock.state.reading.checkpoint import Checkpoint
 from penstock.state.reading.checkpoint_location import CheckpointFiles, find_checkpoint
+from penstock.state.reading.shown_keys import key_type_of
 from penstock.storage.layout import METADATA_NAME
 from penstock.storage.location import location
 from penstock.storage.metadata_file import encode_metadata
@@ -49,7 +53,7 @@ class SavepointWriter:
         self._max_parallelism = max_parallelism
         self._metadata = _new_metadata() if files is None else files.metadata
         self._added: dict[str, tuple[OperatorIdentifier, StateBootstrapTransformation]] = {}
-        self._tables: dict[tuple[str, str], pa.Table] = {}
+        self._tables: dict[tuple[str, str], tuple[pa.Table, TypeInformation | None]] = {}
 
     @staticmethod
     def new_savepoint(env: StreamExecutionEnvironment, max_parallelism: int | None = None) -> SavepointWriter:
@@ -122,13 +126,17 @@ class SavepointWriter:
         self._added[operator.id] = operator, transformation
         return self
 
-    def with_keyed_state(self, operator: OperatorIdentifier, name: str, table: pa.Table) -> SavepointWriter:
+    def with_keyed_state(
+        self, operator: OperatorIdentifier, name: str, table: pa.Table, key_type: TypeInformation | None = None
+    ) -> SavepointWriter:
         """Replace all entries of one keyed state. Other states of the operator, and its timers, stay.
 
         Args:
             operator: An operator of the savepoint.
             name: The name of its state. How it was declared stays as it was.
-            table: With the columns `key` and `value`, as `read_checkpoint(...).keyed_state(...)` returns them.
+            table: With the columns `key` and `value`, as `read_checkpoint(...).keyed_state(...)` returns them. Keys
+                that are shown as text there (UUID, Decimal, whole numbers over 64 bits) become what they were.
+            key_type: The type that the table was read with, if one was given then.
 
         Raises:
             SavepointError: There is no such operator or state.
@@ -138,7 +146,7 @@ class SavepointWriter:
         if name not in schemas:
             known = ", ".join(f"'{known}'" for known in sorted(schemas)) or "none"
             raise SavepointError(f"operator '{operator}' has no keyed state '{name}'; there are {known}")
-        self._tables[operator.id, name] = table
+        self._tables[operator.id, name] = table, key_type
         return self
 
     def _known(self) -> set[str]:
@@ -178,11 +186,11 @@ class SavepointWriter:
         try:
             for operator, transformation in self._added.values():
                 made.append(self._bootstrapped(operator, transformation))
-            tables = [self._table(id, name, table) for (id, name), table in self._tables.items()]
+            tables = {(id, name): self._table(id, name, *given) for (id, name), given in self._tables.items()}
             source = None if self._files is None else self._files.store
             codec = self._configuration.get(CheckpointingOptions.SNAPSHOT_COMPRESSION)
             copy = SavepointCopy(store, source, self._metadata, codec, written)
-            metadata = copy.write(dict(tables), made)
+            metadata = copy.write(tables, made)
             if self._files is not None:
                 copy_source_files(self._files.root, self._files.store, place, store, written)
             store.create(METADATA_NAME, encode_metadata(metadata))
@@ -206,12 +214,15 @@ class SavepointWriter:
         given = self._configuration.get(PipelineOptions.MAX_PARALLELISM)
         return given if given > 0 else max(known, default=default_max_parallelism(parallelism))
 
-    def _table(self, id: str, name: str, table: pa.Table) -> tuple[tuple[str, str], StateTable]:
-        vertex = next(v for v in self._metadata.vertices if id in v.operators)
-        schemas = (s for snapshot in self._metadata.subtasks for s in snapshot.schemas)
-        schema = next(s for s in schemas if (s.operator, s.name) == (id, name))
-        described = f"state '{name}' of operator '{vertex.operator_names[vertex.operators.index(id)]}'"
-        return (id, name), StateTable(described, schema, vertex.max_parallelism, table)
+    def _table(self, id: str, name: str, table: pa.Table, key_type: TypeInformation | None) -> StateTable:
+        assert self._files is not None  # a new savepoint has no operator that `with_keyed_state` knows
+        checkpoint = Checkpoint(replace(self._files, metadata=self._metadata))
+        operator = checkpoint.operator(id)
+        schema = checkpoint.keyed_schemas(operator)[name]
+        described = f"state '{name}' of operator '{operator.name}'"
+        keys = checkpoint.key_form(id, name, key_type)
+        is_declared = key_type_of(self._metadata, operator.vertex, key_type) is not None
+        return StateTable(described, schema, operator.vertex.max_parallelism, table, keys, is_declared)
 
 
 def _new_metadata() -> Metadata:

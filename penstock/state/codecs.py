@@ -191,8 +191,13 @@ def read_stream(data: bytes, key_groups: range) -> RestoredRun:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         schema = reader.schema
         batches = [kept for batch in reader if (kept := _of_key_groups(batch, key_groups)).num_rows]
-    metadata = schema.metadata or {}
-    return RestoredRun(metadata.get(_SCHEMA_METADATA, b"").decode(), schema, batches, _DELETED_METADATA in metadata)
+    return RestoredRun(declared_by(schema), schema, batches, _DELETED_METADATA in (schema.metadata or {}))
+
+
+def declared_by(schema: pa.Schema) -> str:
+    """Return how the state of a stored batch was declared: "<kind> <codec>"; "" if it does not say."""
+    stored: bytes = (schema.metadata or {}).get(_SCHEMA_METADATA, b"")
+    return stored.decode()
 
 
 def _of_key_groups(batch: pa.RecordBatch, key_groups: range) -> pa.RecordBatch:

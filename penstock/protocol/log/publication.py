@@ -138,8 +138,8 @@ class Subsumed:
 
 @dataclass
 class Publication:
-    """Publishes checkpoints for one driver. `wall_ms`, `host` and `pid` describe it to people; `directory` is the
-    job's, for messages.
+    """Publishes checkpoints for one driver. `wall_ms`, `host`, `pid` and `job_name` describe it to people;
+    `directory` is the job's, for messages.
     """
 
     incarnation: str
@@ -148,6 +148,7 @@ class Publication:
     host: str = ""
     pid: int = 0
     directory: str = ""
+    job_name: str = ""
     state: PublicationState = field(default=PublicationState.NEW, init=False)
     retention: Retention = field(init=False)
     fence: int | None = field(default=None, init=False)
@@ -199,7 +200,7 @@ class Publication:
     def _take_over(self, resume: bool, restored_from: str | None, claim: str | None) -> Conversation[TakenOver]:
         def fence_at(sequence: int, base: int, claimed: str | None) -> Fence:
             who = (self.incarnation, self.wall_ms, self.host, self.pid)
-            return Fence(sequence, *who, restored_from, base, claimed or claim)
+            return Fence(sequence, *who, restored_from, base, claimed or claim, self.job_name)
 
         fence = yield from self.log.take_over(fence_at, resume=resume)
         self.fence = fence.sequence
@@ -330,7 +331,7 @@ class Publication:
         kept, log = list(self.retention.retained) if keep else [], self.log
         paths = [retained.path for retained in kept]
         yield from log.append_next(
-            Ended(log.next_sequence, self.incarnation, state, paths, log.base, self.retention.claimed)
+            Ended(log.next_sequence, self.incarnation, state, paths, log.base, self.retention.claimed, self.job_name)
         )
         self._step("entry counts", PublicationState.ENDED)
         deletable = self.retention.replace(kept)

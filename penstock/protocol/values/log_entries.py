@@ -34,8 +34,8 @@ class LogEntry(msgspec.Struct, frozen=True, tag=True):
 
 
 class Fence(LogEntry, frozen=True, tag=True):
-    """Records that a driver has taken over: drivers with earlier entries have lost the job. `wall_ms`, `host` and `pid`
-    are for the messages that name the driver, never for a decision.
+    """Records that a driver has taken over: drivers with earlier entries have lost the job. `wall_ms`, `host`, `pid`
+    and `job_name` are for messages and lists, never for a decision.
     """
 
     wall_ms: int
@@ -45,6 +45,7 @@ class Fence(LogEntry, frozen=True, tag=True):
     """The checkpoint of another job that this job started from: what it restores as long as it has none of its own."""
     base: int = 0
     claimed: str | None = None
+    job_name: str = ""
 
 
 class CheckpointEntry(LogEntry, frozen=True, tag=True):
@@ -71,13 +72,15 @@ class CheckpointEntry(LogEntry, frozen=True, tag=True):
 
 class Ended(LogEntry, frozen=True, tag=True):
     """Records that the driver has ended the job: `state` is FINISHED, CANCELED or FAILED. Everything that `retained`
-    does not name may be deleted; a later driver that takes over finds only what it names.
+    does not name may be deleted; a later driver that takes over finds only what it names. `job_name`: for lists of
+    jobs, which find it here when no metadata is left.
     """
 
     state: str
     retained: list[str]
     base: int = 0
     claimed: str | None = None
+    job_name: str = ""
 
 
 def stopped_with(log: Sequence[LogEntry]) -> str | None:

@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
 from penstock.common.configuration import Configuration
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.operator_uid import uid_of
-from penstock.common.scalar_types import LONG, STRING
 from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import Metadata, OperatorPart, StateSchema, VertexShape
@@ -21,8 +19,11 @@ from penstock.state.backend import StateError
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, batches_of
 from penstock.state.reading.checkpoint_location import CheckpointFiles, find_checkpoint
 from penstock.state.reading.declared_types import has_pickles
+from penstock.state.reading.key_forms import KeyForm
 from penstock.state.reading.pickles import as_text
 from penstock.state.reading.runs import StoredRuns, runs_of, snapshots_of
+from penstock.state.reading.several_types import common_schema
+from penstock.state.reading.shown_keys import ShownKeys, key_type_of
 from penstock.state.reading.state_rows import KEY, VALUE, KeyAndValue, StateRows, Timers, Windows
 from penstock.storage.store_settings import StoreSettings
 
@@ -35,7 +36,6 @@ Pickles = Literal["text", "bytes"]
 _UID = re.compile(r"[0-9a-f]{32}")
 _SIZE_MS = re.compile(r"(\d+) ms")
 _LISTED_MAX = 40
-_OF_KEY = {f"key: {type}": type for type in (LONG, STRING)}
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Checkpoint:
 
     def keyed_schemas(self, operator: OperatorOfCheckpoint) -> dict[str, StateSchema]:
         """Return how the operator's keyed states were declared, by name."""
-        found: dict[str, StateSchema] = {}
+        found: dict[str, list[StateSchema]] = {}
         for snapshot in snapshots_of(self.metadata, operator.vertex):
             for schema in snapshot.schemas:
-                if schema.operator == operator.id and (schema.expires or schema.name not in found):
-                    found[schema.name] = schema
-        return found
+                if schema.operator == operator.id:
+                    found.setdefault(schema.name, []).append(schema)
+        return {name: common_schema(schemas) for name, schemas in found.items()}
 
     def states(self) -> list[StateOfCheckpoint]:
         """Return all states of users' functions and of our operators, keyed ones first for each operator."""
@@ -156,7 +156,8 @@ class Checkpoint:
         Args:
             uid: The operator's uid; its id or its name will do.
             name: The state's name, as its descriptor says.
-            key_type: The type of the keys. Not given: what the program declared, else the type of the first key.
+            key_type: The type of the keys. Not given: what the program declared, else that of the first keys.
+                `Types.PICKLED_BYTE_ARRAY()` shows keys of any kinds, as pickles.
             pickles: How values without a declared type are shown: as the text of the object, or as the pickle.
 
         Raises:
@@ -164,7 +165,7 @@ class Checkpoint:
         """
         operator = self.operator(uid)
         runs = self.runs(operator, self._schema(operator, name))
-        return self._rows(runs, KeyAndValue(runs, self._key_type(operator, key_type), _shown(pickles)))
+        return self._rows(runs, KeyAndValue(self._keys(operator, runs, key_type), _shown(pickles)))
 
     def timers(self, uid: str, key_type: TypeInformation | None = None) -> list[StateRows]:
         """Return the rows of an operator's timers, of event time and of processing time: columns `key`, `key_group`,
@@ -176,7 +177,7 @@ class Checkpoint:
         for name, domain in ((EVENT_TIMERS, "EVENT_TIME"), (PROCESSING_TIMERS, "PROCESSING_TIME")):
             if name in schemas:
                 runs = self.runs(operator, schemas[name])
-                found.append(self._rows(runs, Timers(runs, self._key_type(operator, key_type), domain)))
+                found.append(self._rows(runs, Timers(self._keys(operator, runs, key_type), domain)))
         return found
 
     def windows(self, uid: str, key_type: TypeInformation | None = None, pickles: Pickles = "text") -> StateRows:
@@ -190,7 +191,8 @@ class Checkpoint:
         if size is None or name is None:
             raise StateError(f"operator '{operator.label}' has no windows in {self.path}")
         runs = self.runs(operator, schemas[name])
-        return self._rows(runs, Windows(runs, self._key_type(operator, key_type), int(size[1]), _shown(pickles)))
+        keys = self._keys(operator, runs, key_type)
+        return self._rows(runs, Windows(keys, int(size[1]), _shown(pickles)))
 
     def runs(self, operator: OperatorOfCheckpoint, schema: StateSchema) -> StoredRuns:
         """Return the stored runs of a keyed state."""
@@ -207,14 +209,13 @@ class Checkpoint:
         known = _listed([*(f"'{known}'" for known in schemas), *others])
         raise StateError(f"operator '{operator.label}' has no keyed state '{name}' in {self.path}; there are {known}")
 
-    def _key_type(self, operator: OperatorOfCheckpoint, given: TypeInformation | None) -> ColumnType | None:
-        if given is not None:
-            if not isinstance(given, ColumnType):
-                raise StateError(f"key_type is made by Types, e.g. Types.LONG(); got {given!r:.80}")
-            return given
-        edges = [e for e in self.metadata.edges if e.target == operator.vertex.index and e.partitioner == "hash"]
-        told = {_OF_KEY.get(text) for edge in edges for text in edge.columns.split(", ") if text.startswith("key: ")}
-        return next(iter(told)) if len(told) == 1 else None
+    def key_form(self, uid: str, name: str, key_type: TypeInformation | None = None) -> KeyForm:
+        """Return how `keyed_state` with these arguments shows the keys. Raises as that does, and `DamagedRange`."""
+        operator = self.operator(uid)
+        return self._keys(operator, self.runs(operator, self._schema(operator, name)), key_type).form
+
+    def _keys(self, operator: OperatorOfCheckpoint, runs: StoredRuns, given: TypeInformation | None) -> ShownKeys:
+        return ShownKeys(self.files.store, runs, key_type_of(self.metadata, operator.vertex, given))
 
     # ---- operator state -----------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 
-from penstock.protocol.values.log_entries import CheckpointEntry, Ended
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, stopped_with
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment
 from penstock.storage.location import location, parent_of
-from penstock.storage.log import newest_checkpoint, read_log
+from penstock.storage.log import read_log
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.opening import open_store
 from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
@@ -70,6 +70,8 @@ def checkpoints_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> lis
         store.size(METADATA_NAME)
     except ObjectMissing:
         entries = read_log(store) if LOG_FOLDER in store.folders("") else []
+        if (savepoint := stopped_with(entries)) is not None:
+            return [savepoint]
         retained = next((e.retained for e in reversed(entries) if isinstance(e, CheckpointEntry | Ended)), [])
         if not retained:
             raise _no_checkpoint(folder, store) from None
@@ -78,9 +80,21 @@ def checkpoints_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> lis
 
 
 def _newest_of_job(folder: str, store: ObjectStore, settings: StoreSettings) -> CheckpointFiles:
-    newest = newest_checkpoint(store) if LOG_FOLDER in store.folders("") else None
+    log = read_log(store) if LOG_FOLDER in store.folders("") else []
+    newest = next((entry for entry in reversed(log) if isinstance(entry, CheckpointEntry)), None)
     if newest is None:
         raise _no_checkpoint(folder, store)
+    if newest.savepoint is not None:
+        # Everything is there; the end of the job has deleted the metadata of its last checkpoint.
+        try:
+            return find_checkpoint(newest.savepoint, settings)
+        except StoreError as error:
+            raise StoreError(
+                f"the job in {folder} was stopped with the savepoint {newest.savepoint}: {error}"
+            ) from None
+    last = log[-1]
+    if isinstance(last, Ended) and newest.path not in last.retained:
+        raise StoreError(f"the job in {folder} has ended ({last.state}) and kept no checkpoint")
     metadata = read_metadata(store, newest.path, newest.metadata_crc)
     if metadata.savepoint is not None:
         return find_checkpoint(metadata.savepoint, settings)

@@ -123,10 +123,13 @@ def text_type(type: ColumnType) -> pa.DataType:
 
 
 def _text(data: bytes | None) -> str | None:
-    if data is None:
-        return None
+    return None if data is None else text_of(load(data))
+
+
+def text_of(value: Any) -> str:
+    """Return the text of an object, whose class may be the user's."""
     try:
-        return repr(load(data))
+        return repr(value)
     except Exception as error:  # catches whatever a user's __repr__ raises
         return f"<cannot be shown: {type(error).__name__}: {error}>"
 

@@ -17,9 +17,11 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, LAST_ACCESS_C
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateError
 from penstock.state.reading.declared_types import has_pickles, parse_columns
-from penstock.state.reading.key_reader import KeyReader, window_keys
+from penstock.state.reading.key_reader import window_keys
 from penstock.state.reading.pickles import as_text, readable
 from penstock.state.reading.runs import StoredRuns
+from penstock.state.reading.several_types import in_schema
+from penstock.state.reading.shown_keys import ShownKeys
 from penstock.state.stored_keys import OF_WINDOW
 from penstock.storage.store import ObjectStore
 
@@ -29,7 +31,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 TIME_DOMAIN, TIMESTAMP = "time_domain", "timestamp"
 COLUMNS_KIND = "columns"
 
-_KEY_PREFIX, _VALUE_PREFIX = "key.", "value."
+_KEY_PREFIX, VALUE_PREFIX = "key.", "value."
 
 Arrange = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -67,7 +69,7 @@ class StateRows:
     def batches(self, key_groups: range | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as `reader` does."""
         arrange = self.new_arrange()
-        for batch in self.runs.batches(self.store, key_groups):
+        for batch in self._stored(key_groups):
             if batch.num_rows:
                 yield arrange(batch)
 
@@ -101,8 +103,12 @@ class StateRows:
             raise StateError(f"{self.described} is of {declared.codec}, a type that this version does not know")
         type = readable(type)
         decoder = KeyDecoder()
-        for batch in self.runs.batches(self.store, key_groups):
+        for batch in self._stored(key_groups):
             yield from zip(decoder.decode(batch.column(KEY_COLUMN).to_pylist()), type.decode(batch))
+
+    def _stored(self, key_groups: range | None) -> Iterator[pa.RecordBatch]:
+        for batch in self.runs.batches(self.store, key_groups):
+            yield in_schema(batch, self.runs.schema, self.described)
 
     def _nothing(self) -> pa.RecordBatch:
         """Return a batch without rows, as it would be stored."""
@@ -130,15 +136,14 @@ class KeyAndValue:
     the column last_access_ms, too: a time, or one for each element of a list or entry of a map.
     """
 
-    runs: StoredRuns
-    key_type: ColumnType | None
+    keys: ShownKeys
     shows_pickles: bool
 
     def __call__(self) -> Arrange:
-        schema = self.runs.schema
+        schema = self.keys.runs.schema
         if schema.kind == COLUMNS_KIND:
             return _of_columns
-        keys = KeyReader(self.runs.described, self.key_type)
+        keys = self.keys.reader()
         type = parse_type(schema.codec)
         of_window = schema.name.startswith(OF_WINDOW)
 
@@ -169,12 +174,11 @@ class KeyAndValue:
 class Timers:
     """Makes rows (key, key_group, time_domain, timestamp) of stored timers."""
 
-    runs: StoredRuns
-    key_type: ColumnType | None
+    keys: ShownKeys
     time_domain: str
 
     def __call__(self) -> Arrange:
-        keys = KeyReader(self.runs.described, self.key_type)
+        keys = self.keys.reader()
 
         def arrange(batch: pa.RecordBatch) -> pa.RecordBatch:
             rows, times, _ = _exploded(batch.column(0))
@@ -192,16 +196,15 @@ class Timers:
 class Windows:
     """Makes rows (key, key_group, window_start, window_end, value) of the contents of windows."""
 
-    runs: StoredRuns
-    key_type: ColumnType | None
+    keys: ShownKeys
     size_ms: int
     shows_pickles: bool
 
     def __call__(self) -> Arrange:
-        if self.runs.schema.kind == COLUMNS_KIND:
+        if self.keys.runs.schema.kind == COLUMNS_KIND:
             return self._arrange_columns
-        keys = KeyReader(self.runs.described, self.key_type)
-        type = parse_type(self.runs.schema.codec)
+        keys = self.keys.reader()
+        type = parse_type(self.keys.runs.schema.codec)
 
         def arrange(batch: pa.RecordBatch) -> pa.RecordBatch:
             rows, starts, contents = _exploded(KeyAndValue.value_of(batch, type, self.shows_pickles))
@@ -230,9 +233,9 @@ def _of_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _values_of_columns(batch: pa.RecordBatch) -> pa.Array:
-    names = [name for name in batch.schema.names if name.startswith(_VALUE_PREFIX)]
+    names = [name for name in batch.schema.names if name.startswith(VALUE_PREFIX)]
     columns = [batch.column(name) for name in names]
-    return pa.StructArray.from_arrays(columns, names=[name.removeprefix(_VALUE_PREFIX) for name in names])
+    return pa.StructArray.from_arrays(columns, names=[name.removeprefix(VALUE_PREFIX) for name in names])
 
 
 def _struct(batch: pa.RecordBatch, names: list[str], prefix: str) -> pa.Array:

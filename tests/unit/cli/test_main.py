@@ -188,6 +188,19 @@ def test_list_shows_jobs_with_their_newest_checkpoint(job: Path) -> None:
         assert word in result.output
 
 
+def test_list_names_ended_jobs_that_have_kept_no_checkpoint(tmp_path: Path) -> None:
+    for number, (name, savepoint) in enumerate([("finished job", None), ("stopped job", str(tmp_path / "saved"))]):
+        store = open_store(str(tmp_path / "jobs" / (f"{number}" * 32)), create_root=True)
+        append(store, Fence(0, "inc", 0, "host", 4711, job_name=name))
+        taken = [metadata_path(4)]
+        append(store, CheckpointEntry(1, "inc", 0, 0, 4, taken[0], 0, taken, is_final=True, savepoint=savepoint))
+        append(store, Ended(2, "inc", "FINISHED", [], job_name=name))
+    listed = CliRunner().invoke(app, ["list", str(tmp_path / "jobs")], env={"COLUMNS": "200"}).output
+    for text in ("finished", "stopped", f"{'1' * 32} was stopped with the savepoint {tmp_path / 'saved'}"):
+        assert text in listed
+    assert "missing" not in listed and "none" in listed
+
+
 def test_list_misses_a_segment_of_the_newest_checkpoint(job: Path) -> None:
     listed = CliRunner().invoke(app, ["list", str(job.parent)]).output
     assert "my job" in listed and f"{job.name} is damaged: " in listed and "shared/g0-0_inc_s0_c4_rnd" in listed

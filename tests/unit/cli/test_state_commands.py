@@ -18,13 +18,15 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol.values.log_entries import CheckpointEntry, Fence
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import FORMAT_VERSION, InflightRange, Metadata
+from penstock.savepoints import SavepointWriter
 from penstock.state import read_checkpoint
 from penstock.storage.local import LocalStore
 from penstock.storage.log import append
 from penstock.storage.metadata_file import encode_metadata, metadata_crc
 from tests.unit.runtime.small_job import CommittedRows
+from tests.unit.savepoints.jobs import environment
 from tests.unit.state.reading.jobs import BACKENDS, KEYS, StoredJob, aggregates, keyed, stored
 
 
@@ -112,6 +114,41 @@ def test_objects_of_classes_that_are_gone_are_named_and_stop_nothing(
     assert all(isinstance(value, bytes) for value in raw.column("value").to_pylist())
 
 
+def stopped_job(directory: Path, savepoint: str) -> str:
+    """The directory of a job that was stopped with a savepoint: its end has deleted all metadata."""
+    directory.mkdir()
+    store = LocalStore(str(directory))
+    append(store, Fence(0, "inc", 0, "host", 4711))
+    entry = CheckpointEntry(1, "inc", 0, 0, 4, "chk-4/_metadata", 0, ["chk-4/_metadata"], True, savepoint=savepoint)
+    append(store, entry)
+    append(store, Ended(2, "inc", "FINISHED", []))
+    return str(directory)
+
+
+def test_the_directory_of_a_stopped_job_means_its_savepoint(tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    SavepointWriter.from_existing_savepoint(environment(), stored(tmp_path / "job", keyed)).write(saved)
+    job = stopped_job(tmp_path / "stopped", saved)
+    shown = penstock("inspect", job)
+    assert shown.exit_code == 0 and f" in {saved}\n" in shown.stdout and "everything" in shown.stdout
+    assert json.loads(penstock("inspect", job, "--json").stdout)["path"] == saved
+    assert f"{saved} is whole" in penstock("verify", job).stdout
+    assert penstock("diff", job, saved).exit_code == 0
+    gone = stopped_job(tmp_path / "other", str(tmp_path / "gone"))
+    for command in ("inspect", "verify"):
+        refused = penstock(command, gone)
+        assert refused.exit_code != 0 and str(tmp_path / "gone") in refused.stdout + refused.stderr
+
+
+def test_the_directory_of_a_job_that_has_kept_nothing_is_refused(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    append(store, Fence(0, "inc", 0, "host", 4711))
+    append(store, CheckpointEntry(1, "inc", 0, 0, 4, "chk-4/_metadata", 0, ["chk-4/_metadata"], True))
+    append(store, Ended(2, "inc", "FINISHED", []))
+    shown = penstock("inspect", str(tmp_path))
+    assert shown.exit_code == 2 and "has ended (FINISHED) and kept no checkpoint" in shown.stderr
+
+
 # ---- diff -------------------------------------------------------------------------------------------------------
 
 
@@ -136,10 +173,19 @@ def test_diff_counts_keys_that_came_went_and_changed(tmp_path: Path, backend: st
         assert told[name]["changed"] == len(changed) and told[name]["same"] == len(old.keys() & new.keys()) - len(
             changed
         )
-        assert set(told[name]["examples"].get("changed", [])) == set(map(repr, changed))
+        examples = {e["key"]: (e["before"], e["after"]) for e in told[name]["examples"].get("changed", [])}
+        assert examples == {repr(key): (repr(old[key]), repr(new[key])) for key in changed}
+        assert [e["before"] for e in told[name]["examples"]["added"]] == [None] * told[name]["added"]
     assert sum(told["sum"][count] for count in ("changed", "added")) > 0
     same = penstock("diff", second, second)
     assert (same.exit_code, same.stdout) == (0, "the state is the same\n")
+    key, before, after = next((k, *v) for k, v in _changed(told["sum"]).items())
+    printed = penstock("diff", first, second, "--examples", "100").stdout
+    assert f"{key}: {before} -> {after}" in printed
+
+
+def _changed(told: Any) -> dict[str, tuple[str, str]]:
+    return {e["key"]: (e["before"], e["after"]) for e in told["examples"]["changed"]}
 
 
 def test_diff_of_other_operators_and_aggregates(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_table_with_times_replaces_them_and_one_without_begins_them_again(tmp_
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("times", [["x", "y", "z"], [1, 2, None], [[1], [2], [3]]])
+@pytest.mark.parametrize("times", [["x", "y", "z"], [[1], [2], [3]], [[1], None, [2, None, 3]]])
 def test_times_that_do_not_fit_are_refused(tmp_path: Path, times: list[Any]) -> None:
     path = made(tmp_path / "made")
     for name, each in (("last", "a time"), ("seen", "a list of times")):

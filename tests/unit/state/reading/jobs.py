@@ -185,7 +185,14 @@ def row_windows(env: StreamExecutionEnvironment) -> None:
 class StoredJob(SmallJob):
     """A job whose checkpoints are written to its directory; each may name what its predecessor has stored."""
 
-    def __init__(self, directory: Path, build: Any, parallelism: int = 2, options: Any = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        build: Any,
+        parallelism: int = 2,
+        options: Any = None,
+        restored: Metadata | None = None,
+    ) -> None:
         self.directory = directory
         directory.mkdir(exist_ok=True)
         options = {**SMALL, "pipeline.auto-watermark-interval": "1 ms", **(options or {})}
@@ -194,6 +201,7 @@ class StoredJob(SmallJob):
             graph_of(build, parallelism, **options),
             Configuration(options),
             LocalStore(str(directory), fsync=False),
+            restored=restored,
             names_predecessors=True,
         )
 
