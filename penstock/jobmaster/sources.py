@@ -43,6 +43,8 @@ class _Source:
     is_discovering: bool = False
     discovery_number: int = 0
     """The enumerator's number for which a discovery has begun last, or is about to."""
+    has_looked: bool = False
+    """True if the enumerator knows all splits that there are now: it discovers none, or has done so for its number."""
     is_reporting: bool = False
     completed: list[bytes] | None = None
     """The positions of the newest completed checkpoint that no report has begun for."""
@@ -73,6 +75,8 @@ class SplitDistribution:
         self._clock = clock
         self._is_over = False
         self._waiting: dict[SubtaskId, None] = {}
+        self._told: set[SubtaskId] = set()
+        """The waiting subtasks that know that there is no split for them now."""
         self._ask_again_ms: float | None = None
         self._sources: dict[int, _Source] = {}
         states = {state.operator: state.data for state in restored}
@@ -87,6 +91,7 @@ class SplitDistribution:
                     enumerator,
                     clock.monotonic_ms() if enumerator.discovers else None,
                     discovery_number=enumerator.discovery_number,
+                    has_looked=not enumerator.discovers,
                 )
 
     @property
@@ -104,16 +109,21 @@ class SplitDistribution:
             return
         splits = _guarded(source.operator, lambda: source.enumerator.next_splits(subtask.subtask))
         self._follow_discovery(source, now_ms)
-        if splits is None:
+        if splits is None or splits:
             self._waiting.pop(subtask, None)
-            self._assign(subtask, [], True)
-        elif splits:
-            self._waiting.pop(subtask, None)
-            self._assign(subtask, splits, False)
-        else:
-            self._waiting[subtask] = None
-            if self._ask_again_ms is None:
-                self._ask_again_ms = now_ms + ASK_AGAIN_MS
+            self._send(subtask, splits or [], no_more=splits is None)
+            return
+        self._waiting[subtask] = None
+        if self._ask_again_ms is None:
+            self._ask_again_ms = now_ms + ASK_AGAIN_MS
+        knows_all = source.has_looked and source.discovery_number == source.enumerator.discovery_number
+        if knows_all and subtask not in self._told:
+            self._told.add(subtask)
+            self._assign(subtask, [], False)
+
+    def _send(self, subtask: SubtaskId, splits: list[bytes], no_more: bool) -> None:
+        self._told.discard(subtask)
+        self._assign(subtask, splits, no_more)
 
     def next_deadline_ms(self) -> float | None:
         due_ms = [self._ask_again_ms, *[source.discover_at_ms for source in self._sources.values()]]
@@ -139,6 +149,7 @@ class SplitDistribution:
         if number != source.discovery_number and not source.is_discovering:
             source.discovery_number = number
             source.discover_at_ms = now_ms if source.enumerator.discovers else None
+            source.has_looked = not source.enumerator.discovers
 
     def _discover(self, index: int, source: _Source) -> None:
         source.discover_at_ms, source.is_discovering = None, True
@@ -156,7 +167,8 @@ class SplitDistribution:
                 self._failed(error)
                 return
             for subtask, splits in assigned.items():
-                self._assign(SubtaskId(index, subtask), splits, False)
+                self._send(SubtaskId(index, subtask), splits, no_more=False)
+            source.has_looked = True
             now_ms = self._clock.monotonic_ms()
             if (interval_ms := source.enumerator.discovery_interval_ms) is not None:
                 source.discover_at_ms = now_ms + interval_ms

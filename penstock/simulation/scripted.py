@@ -36,27 +36,43 @@ class Script:
 
 class ScriptedSource(Source):
     """Gives reader i the splits that it owns; it asks them in turns for a row. `names_splits`: False says nothing of
-    them, like a source without splits.
+    them, like a source without splits. `ends_together`: a reader without splits waits for more, like one of an
+    unbounded source, until all are without.
     """
 
-    def __init__(self, scripts: tuple[Script, ...], names_splits: bool = True) -> None:
+    def __init__(self, scripts: tuple[Script, ...], names_splits: bool = True, ends_together: bool = False) -> None:
         self.scripts = scripts
         self._names_splits = names_splits
+        self._ends_together = ends_together
 
     @property
     def produced_type(self) -> TypeInformation:
         return Types.LONG()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
-        if restored is not None:
-            return OwnedSplits.restored(restored)
         begin = {"step": 0, "done": 0, "pausing": 0}
         splits = [{"owner": s.owner, "script": i, **begin} for i, s in enumerate(self.scripts)]
-        return OwnedSplits([encode_split(split) for split in splits])
+        encoded = [encode_split(split) for split in (splits if restored is None else decode_split(restored))]
+        return _UntilAllHaveRead(encoded, parallelism) if self._ends_together else OwnedSplits(encoded)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         kind = _Reader if self._names_splits else _ReaderWithoutSplits
         return kind(self, sum(s.owner == context.subtask for s in self.scripts))
+
+
+class _UntilAllHaveRead(OwnedSplits):
+    """Says that there are no splits now, until every reader has asked in vain: then there will be no more."""
+
+    def __init__(self, splits: list[bytes], parallelism: int) -> None:
+        super().__init__(splits)
+        self._parallelism = parallelism
+        self._asked_in_vain: set[int] = set()
+
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        if found := super().next_splits(subtask):
+            return found
+        self._asked_in_vain.add(subtask)
+        return None if len(self._asked_in_vain) == self._parallelism else []
 
 
 class _Reader(SourceReader):

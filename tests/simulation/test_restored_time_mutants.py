@@ -71,6 +71,15 @@ def what_waits_fires_with_the_watermark_of_another_owner(patch: Patch) -> None:
     patch(TimerQueue, "_has_waited", lambda self, now_ms: bool(self._waiting) and self._time.behind)
 
 
+def the_least_counts_when_all_are_idle(patch: Patch) -> None:
+    reached = WatermarkValve._reached
+    patch(WatermarkValve, "_reached", lambda valve: None if valve.is_idle else reached(valve))
+
+
+def who_has_no_split_holds_time_back(patch: Patch) -> None:
+    patch(WatermarkGenerators, "has_none", lambda self: None)
+
+
 LATE = r"fired before the next watermark"
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (subtasks_resume_where_their_consumers_are, "an-idle-owner-has-unread-rows", r"is late: the watermark is"),
@@ -90,6 +99,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         r"time has never been",
     ),
     (generators_start_with_their_first_row, "a-clock-has-subtasks-without-rows", r"time has never been later than"),
+    (who_has_no_split_holds_time_back, "a-source-has-more-subtasks-than-splits", r"time has never been later than"),
+    (
+        the_least_counts_when_all_are_idle,
+        "all-sources-are-silent-the-one-ahead-first",
+        r"time has never been that of the source ahead",
+    ),
     (what_is_registered_late_is_restored_as_due, "timers-registered-late", LATE),
     (what_waits_fires_with_the_watermark_of_another_owner, "timers-registered-late", LATE),
 ]

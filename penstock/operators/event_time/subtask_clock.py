@@ -7,7 +7,7 @@ from typing import Callable, Sequence
 
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
-from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
 
 
@@ -56,6 +56,15 @@ class SubtaskClock:
         """Note that the reader has been assigned splits, of which nothing has been read."""
         if self.generation is not None:
             self.generation.wait_for(splits)
+
+    def has_no_split(self, has_gaps: bool) -> None:
+        """Note that the source has no split for this subtask now. It is idle until it gets one.
+
+        `has_gaps`: splits will follow that continue where its former ones ended. Then it stays at the watermark that it
+        had reached with these: the time of the others would make the next rows late.
+        """
+        if self.generation is not None and not (has_gaps and self.generation.watermark_ms > WATERMARK_MIN_MS):
+            self.generation.has_none()
 
     def on_finished_splits(self, splits: Sequence[str]) -> None:
         """Remove splits that were read to their ends."""

@@ -3,8 +3,9 @@
 Timestamps are assigned when rows enter the chain. The generators see rows when their slice is finished. So a snapshot's
 generators never have seen more rows than have been processed, and a watermark follows the rows that it was made of.
 
-Each split becomes idle separately: the watermark is the minimum over the splits that are not idle, and the output is
-idle when all splits are. After a restore, every split has the whole timeout again.
+Each split becomes idle separately: the watermark is the minimum over the splits that are not idle. When all are, or
+the subtask has been told that there is no split for it, the watermark is the maximum over all that it had, and the
+output is idle. After a restore, every split has the whole timeout again.
 
 What comes through an input gate, or from a source without splits, has one generator, which is there from the start. At
 another parallelism the new subtasks begin where all old ones would be if they were asked now.
@@ -35,6 +36,8 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 WHOLE_INPUT = ""
 """The split of all rows that come through an input gate, or from a source without splits."""
+_FINISHED = "\0finished"
+"""Names the snapshot's item for the watermark of the splits that were read to their ends."""
 
 
 class OldClock(NamedTuple):
@@ -103,6 +106,8 @@ class WatermarkGenerators:
         timeout = self._strategy.idle_timeout
         self._idle_timers = IdleTimers(NEVER_MS if timeout is None else timeout.ms, monotonic_ms)
         self._queued_splits = queued_splits
+        self._has_none = False  # the source has said that there is no split for this subtask now
+        self._finished_ms = NO_TIMESTAMP  # the greatest watermark of the splits that were read to their ends
         self.next_periodic_ms = monotonic_ms() + interval_ms if interval_ms > 0 else float("inf")
         self.asked = 0  # so often have all generators been: `watermark_ms` knows of the rows until then
         self.watermark_ms = NO_TIMESTAMP
@@ -186,16 +191,26 @@ class WatermarkGenerators:
         say, without a row, that an input is idle, and those behind it wait for ever.
         """
         for split in splits:
+            self._has_none = False
             if split not in self._splits:
                 self._start(split)
+
+    def has_none(self) -> None:
+        """Note that the source has no split for this subtask now. Without this: it holds time back, perhaps for ever,
+        as it has nothing to be silent.
+        """
+        self._has_none = True
 
     def on_finished(self, splits: Sequence[str]) -> None:
         """Remove splits that were read to their ends: the watermark no longer waits for them."""
         for split in splits:
             entry = self._splits.pop(split, None)
             self._idle_timers.end(split)
-            if entry is not None and not self._splits:
-                self._emit_periodically(entry)  # keep the last watermark of the last split
+            if entry is None:
+                continue
+            self._emit_periodically(entry)
+            self._finished_ms = max(self._finished_ms, entry.watermark_ms)
+            if not self._splits:  # keep the last watermark of the last split
                 self.watermark_ms = max(self.watermark_ms, entry.watermark_ms)
 
     def on_quiet(self) -> None:
@@ -212,7 +227,7 @@ class WatermarkGenerators:
             if entry.silent:
                 entry.silent = False
                 self._idle_timers.restart(split)
-        self.idle = bool(self._splits) and all(entry.idle for entry in self._splits.values())
+        self.idle = all(entry.idle for entry in self._splits.values()) if self._splits else self._has_none
 
     def advance(self, now_ms: float) -> bool:
         """Ask the generators, where it is time to. Returns whether the watermark has risen."""
@@ -235,9 +250,13 @@ class WatermarkGenerators:
             has_risen = self._rise() or has_risen
         for split, entry in self._splits.items():
             entry.silent = entry.silent and self._idle_timers.is_silent(split)
-        entries = self._splits.values()
-        self.idle = all(e.idle or e.silent for e in entries) if entries else self._idle_timers.all_quiet
+        self.idle = self._is_idle()
         return has_risen
+
+    def _is_idle(self) -> bool:
+        if self._splits:
+            return all(entry.idle or entry.silent for entry in self._splits.values())
+        return self._has_none or self._idle_timers.all_quiet
 
     def finish(self) -> int:
         """End the input. Returns the last watermark of the generators."""
@@ -248,10 +267,15 @@ class WatermarkGenerators:
         return self.watermark_ms
 
     def _rise(self) -> bool:
-        active = [entry.watermark_ms for entry in self._splits.values() if not (entry.idle or entry.silent)]
-        if not active or min(active) <= self.watermark_ms:
+        if self._is_idle():
+            reached = max((entry.watermark_ms for entry in self._splits.values()), default=NO_TIMESTAMP)
+            reached = max(reached, self._finished_ms)
+        else:
+            active = [entry.watermark_ms for entry in self._splits.values() if not (entry.idle or entry.silent)]
+            reached = min(active, default=NO_TIMESTAMP)
+        if reached <= self.watermark_ms:
             return False
-        self.watermark_ms = min(active)
+        self.watermark_ms = reached
         return True
 
     def next_deadline_ms(self) -> float:
@@ -278,11 +302,14 @@ class WatermarkGenerators:
     # ---- state --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[bytes]:
-        """Return one item per split."""
-        return [
-            msgspec.msgpack.encode(_SplitState(name, split.watermark_ms, split.idle, split.generator.snapshot()))
+        """Return one item per split, and one for those that were read to their ends, if any reached further."""
+        states = [
+            _SplitState(name, split.watermark_ms, split.idle, split.generator.snapshot())
             for name, split in self._splits.items()
         ]
+        if self._finished_ms > self.watermark_ms:
+            states.append(_SplitState(_FINISHED, self._finished_ms, False, b""))
+        return [msgspec.msgpack.encode(state) for state in states]
 
     def restore(self, items: list[bytes], emitted_ms: int, splits: Container[str] | None) -> None:
         """Restore the generators. `splits`, at another parallelism: those assigned to this subtask now; the state of
@@ -291,7 +318,9 @@ class WatermarkGenerators:
         self.watermark_ms = emitted_ms
         for item in items:
             state = msgspec.msgpack.decode(item, type=_SplitState)
-            if splits is None or (state.split and state.split in splits):
+            if state.split == _FINISHED:
+                self._finished_ms = max(self._finished_ms, state.watermark_ms)
+            elif splits is None or (state.split and state.split in splits):
                 self._restore_into(self._start(state.split), state)
 
     def continue_from(self, old: Sequence[OldClock]) -> None:
@@ -308,9 +337,11 @@ class WatermarkGenerators:
         They are made for this alone: those that are in use are asked at no other times because checkpoints are taken.
         """
         entries = []
-        for item in clock.items:
+        for state in [msgspec.msgpack.decode(item, type=_SplitState) for item in clock.items]:
+            if state.split == _FINISHED:
+                continue
             entry = self._made()
-            self._restore_into(entry, msgspec.msgpack.decode(item, type=_SplitState))
+            self._restore_into(entry, state)
             if self._interval_ms > 0:
                 self._emit_periodically(entry)
             entries.append(entry)

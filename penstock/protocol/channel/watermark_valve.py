@@ -1,4 +1,5 @@
-"""Computes the event time of a subtask: the minimum over its channels that are neither idle nor finished.
+"""Computes the event time of a subtask: the minimum over its channels that are neither idle nor finished. When all that
+have not finished are idle, it is the maximum over all channels: nobody is left to wait for.
 
 There are *live* channels, and *virtual* ones: after a restore at another parallelism each recovered layer is a channel
 of its own until it is read, because what several gates had read of an old channel may have come to different places.
@@ -7,6 +8,8 @@ of its own until it is read, because what several gates had read of an old chann
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
 from penstock.protocol.values.metadata import ChannelTime
@@ -17,20 +20,23 @@ WATERMARK_MIN_MS = -(2**63)
 class _Channel:
     """Holds the time of one channel: its newest watermark, and whether it is idle or has ended. `is_layer`: it is a
     virtual one, whose rows are all here. So idleness lets no time pass it: what another layer of the same producer says
-    would make its rows late.
+    would make its rows late. `before_last_ms`: the newest watermark before the last one.
     """
 
-    __slots__ = ("watermark_ms", "idle", "ended", "is_layer")
+    __slots__ = ("watermark_ms", "before_last_ms", "idle", "ended", "is_layer")
 
     def __init__(self, time: ChannelTime, is_layer: bool = False) -> None:
         self.is_layer = is_layer
         self.watermark_ms = time.watermark_ms
+        self.before_last_ms = time.before_last_ms
         self.idle = time.idle
         self.ended = time.ended
 
     def on_event(self, event: InBandEvent) -> None:
         match event:
             case Watermark(timestamp_ms):
+                if timestamp_ms == WATERMARK_MAX_MS != self.watermark_ms:
+                    self.before_last_ms = self.watermark_ms
                 self.watermark_ms = max(self.watermark_ms, timestamp_ms)
             case Idle():
                 self.idle = True
@@ -45,7 +51,12 @@ class _Channel:
 
     @property
     def time(self) -> ChannelTime:
-        return ChannelTime(self.watermark_ms, self.idle, self.ended)
+        return ChannelTime(self.watermark_ms, self.idle, self.ended, self.before_last_ms)
+
+    @property
+    def reached_ms(self) -> int:
+        """Return the newest watermark but the last one, which says nothing about the time of rows."""
+        return self.before_last_ms if self.watermark_ms == WATERMARK_MAX_MS else self.watermark_ms
 
 
 AT_START = ChannelTime(WATERMARK_MIN_MS)
@@ -108,7 +119,7 @@ class WatermarkValve:
 
     def restore(self, times: Sequence[ChannelTime], current_ms: int = WATERMARK_MIN_MS) -> None:
         """Restore the live channels to `times`. Finished producers are restored, too, and end their channels again."""
-        self._channels = [_Channel(ChannelTime(t.watermark_ms, t.idle)) for t in times]
+        self._channels = [_Channel(msgspec.structs.replace(t, ended=False)) for t in times]
         self.current_ms = max(self.current_ms, current_ms)
 
     def start(self) -> int:
@@ -124,7 +135,14 @@ class WatermarkValve:
         return [*self._channels, *self._virtual.values()] if self._virtual else self._channels
 
     def _risen(self) -> int | None:
-        reached: int | None = None
+        reached = self._reached()
+        if reached is None or reached <= self.current_ms:
+            return None
+        self.current_ms = reached
+        return reached
+
+    def _reached(self) -> int | None:
+        least: int | None = None
         said_the_last, ended, idle = True, True, False
         for channel in self._all():
             last = channel.watermark_ms == WATERMARK_MAX_MS
@@ -134,15 +152,12 @@ class WatermarkValve:
             ended = False
             if channel.lets_time_pass:
                 idle = idle or not last
-            elif reached is None or channel.watermark_ms < reached:
-                reached = channel.watermark_ms
-        if ended and said_the_last:
-            reached = WATERMARK_MAX_MS
-        elif reached == WATERMARK_MAX_MS and idle:
-            # The last watermark of one producer says nothing about an idle one that continues: time must not end before
-            # rows do.
-            return None
-        if reached is None or reached <= self.current_ms:
-            return None
-        self.current_ms = reached
-        return reached
+            elif least is None or channel.watermark_ms < least:
+                least = channel.watermark_ms
+        if ended:
+            return WATERMARK_MAX_MS if said_the_last else None
+        if idle and least in (None, WATERMARK_MAX_MS):
+            # All that continue are idle. The last watermark of the others says nothing about those: time must not end
+            # before rows do. The greatest watermark counts, so that it does not matter who became idle first.
+            return max(channel.reached_ms for channel in self._all())
+        return least

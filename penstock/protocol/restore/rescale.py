@@ -184,10 +184,12 @@ def telling(producers: Iterable[SubtaskSnapshot]) -> list[SubtaskSnapshot]:
 
 def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
     """Return the initial time of an edge's live channels: the minimum over the emitted watermarks of the old producers
-    that tell the time.
+    that tell the time, and the maximum if all of them are idle, as in the watermark valve.
     """
-    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in telling(producers)]
-    return ChannelTime(min(said, default=WATERMARK_MIN_MS))
+    told = telling(producers)
+    said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in told]
+    combined = max if all(p.idle for p in told) else min
+    return ChannelTime(combined(said, default=WATERMARK_MIN_MS))
 
 
 def emitted_by_all(old: Iterable[SubtaskSnapshot]) -> int:

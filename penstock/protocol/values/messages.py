@@ -326,7 +326,9 @@ class CheckpointEnded(Message):
 
 
 class SplitsAssigned(Message):
-    """Gives splits to a source's subtask. `no_more`: no other ones follow."""
+    """Gives splits to a source's subtask. `no_more`: no other ones follow. Without splits and without `no_more` it says
+    that there are none for this subtask now; the request stands.
+    """
 
     generation: Generation
     subtask: SubtaskId

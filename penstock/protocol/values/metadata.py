@@ -46,12 +46,15 @@ class Capture(msgspec.Struct, frozen=True):
     events: list[NumberedEvent]
 
 
-class ChannelTime(msgspec.Struct, frozen=True):
-    """Records how far the consumer had read the time of a channel: its watermark, and whether it was idle or ended."""
+class ChannelTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Records how far the consumer had read the time of a channel: its watermark, and whether it was idle or ended.
+    `before_last_ms`: the watermark before the last one, once that has come.
+    """
 
     watermark_ms: int
     idle: bool = False
     ended: bool = False
+    before_last_ms: int = -(2**63)
 
 
 class InputCut(msgspec.Struct, frozen=True):

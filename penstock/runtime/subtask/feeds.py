@@ -122,8 +122,13 @@ class SourceFeed:
         return most if self._alignment is None else self._alignment.slice_rows(most)
 
     def add_splits(self, splits: list[bytes], no_more: bool) -> None:
-        """Give the reader splits. `no_more`: it has its last ones."""
+        """Give the reader splits. `no_more`: it has its last ones. Neither: there are none for it now, and the request
+        stands.
+        """
         if self.reader is None:
+            return
+        if not splits and not no_more:
+            self._event_time.has_no_split(self.reader.waits_for_others)
             return
         self._splits_requested = False
         self.reader.add_splits(splits)

@@ -16,7 +16,7 @@ from penstock.simulation import clocks
 from penstock.simulation import simulated_functions as f
 from penstock.simulation import timed_functions as t
 from penstock.simulation.added_branches import drawn_from
-from penstock.simulation.idle_branch import BEYOND, scripted, slowly
+from penstock.simulation.idle_branch import APART, BEYOND, scripted, slowly
 from penstock.simulation.scenarios.idleness import splits_of
 from penstock.simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from penstock.simulation.scenarios.scenario import Scenario
@@ -238,6 +238,65 @@ class AClockHasSubtasksWithoutRows(Rescaled):
         return super().has_happened()
 
 
+class ASourceHasMoreSubtasksThanSplits(AClockHasSubtasksWithoutRows):
+    """A subtask of a source has no split and may get one later, after a start and after a rescale. Its splits have no
+    timeout. Time advances behind it, long before the source ends."""
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        scripts = (Script(0, 0, tuple(slowly(0, 200))),)
+        self.timed = scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True, without_splits=1)
+        job.sink(job.delay(self.timed, 1, cost_ms=0.02), 2)
+
+
+class AllSourcesAreSilentTheOneAheadFirst(Rescaled):
+    """Two sources become silent, the one that is ahead first; in some runs the job is rescaled meanwhile. All that is
+    behind them reaches the time of the one ahead before either comes back."""
+
+    section = 5
+    options = FULL | OFTEN | {"execution.checkpointing.interval": "25 ms"}
+    pace = Pace(slot_start_ms=5.0, work_ms=0.5)
+    resumes_max = 1000  # it looks at every checkpoint
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.were_silent = self.has_reached = False
+        self.is_rescaled: bool | None = None
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        silence = ((None, 400), (None, 400), (None, 400))  # a restore ends one pause
+        scripts = (
+            Script(0, 0, (*slowly(0, 70), *silence, *slowly(BEYOND, 10))),
+            Script(1, APART, (*slowly(0, 20, apart_ms=30), *silence, (None, 800), *slowly(2 * BEYOND, 10))),
+        )
+        paused = scripted(job, scripts, cost_ms=0.02, timeout_ms=60, at_source=True)
+        self.delayed = job.delay(paused, 30, cost_ms=0.05)
+        job.sink(self.delayed, 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        sources = [s for s in metadata.subtasks if splits_of(s)]
+        steps = sorted((split["script"], split["step"]) for s in sources for split in splits_of(s))
+        has_come_back = any(step >= _AHEAD + 3 for script, step in steps if script == 0)
+        if has_come_back or len(steps) < 2 or steps[0][1] < _AHEAD:
+            return False
+        behind = [s.current_ms or 0 for s in metadata.subtasks if any(r.name == "held" for r in s.keyed)]
+        self.has_reached = self.has_reached or min(behind, default=0) > 60 * clocks.STEP_MS
+        is_silent = steps[1][1] >= _BEHIND and all(s.idle for s in sources)
+        self.were_silent = self.were_silent or is_silent
+        if self.is_rescaled is None:
+            self.is_rescaled = self.cluster.world.chance() < 0.5
+        return is_silent and self.is_rescaled and self.resumes == 0
+
+    def has_happened(self) -> bool:
+        if self.were_silent and not self.has_reached:
+            self.cluster.world.violate("time has never been that of the source ahead before either came back")
+        return self.were_silent
+
+
+_AHEAD = 139
+_BEHIND = 39
+"""The steps at which splits of 70 and of 20 rows, with pauses between them, begin to pause for long."""
+
+
 class TimersRegisteredLate(Rescaled):
     """A checkpoint holds timers that were registered when their time had passed, and rows in flight that precede the
     next watermark. Whoever owns these keys then, and whatever others have said, the timers wait for it."""
@@ -270,5 +329,7 @@ SCENARIOS: list[type[Scenario]] = [
     AClockHasNotBeenAskedSinceItsLastRow,
     ASourceWithoutSplitsHasNotBeenAsked,
     AClockHasSubtasksWithoutRows,
+    ASourceHasMoreSubtasksThanSplits,
+    AllSourcesAreSilentTheOneAheadFirst,
     TimersRegisteredLate,
 ]

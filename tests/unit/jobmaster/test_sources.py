@@ -194,9 +194,26 @@ def test_splits_that_are_known_later_are_asked_for_again(requests: int) -> None:
     job.work.end_next()
     for _ in range(requests):
         job.sources.on_requested(SubtaskId(0, 0), job.clock.ms)
+    assert job.assigned == [(SubtaskId(0, 0), [], False)], "it is told once that there are none"
     job.enumerator.found = [b"p7"]
     job.pass_time(200)
-    assert job.assigned == [(SubtaskId(0, 0), [b"p7"], False)]
+    assert job.assigned[1:] == [(SubtaskId(0, 0), [b"p7"], False)]
+    job.sources.on_requested(SubtaskId(0, 0), job.clock.ms)
+    assert job.assigned[2:] == [(SubtaskId(0, 0), [], False)], "and again when it has read them"
+
+
+def test_no_reader_is_told_that_there_is_no_split_before_they_have_been_looked_for() -> None:
+    """Without this: it is idle, others advance, and the rows of the split that it gets are late."""
+    job = Job(([], []), ([], []))
+    job.sources.on_requested(SubtaskId(0, 0), job.clock.ms)
+    job.pass_time(0)
+    assert not job.assigned
+    job.enumerator.discovery_number = 2  # the next of several sources begins
+    job.work.end_next()
+    assert not job.assigned, "what was found is another source's"
+    job.pass_time(0)
+    job.work.end_next()
+    assert job.assigned == [(SubtaskId(0, 0), [], False)]
 
 
 def test_something_else_to_discover_is_looked_for_at_once_behind_the_present_call() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
@@ -25,7 +29,13 @@ def event(word: str) -> InBandEvent:
         (2, "0:5 1:i", [5]),
         (2, "1:i 0:5", [5]),
         (2, "0:5 1:3 1:i 1:a 1:4 1:7 0:8", [3, 5, 7]),
-        (2, "0:i 1:i 0:9", []),
+        (2, "0:i 1:i 0:9", [9]),
+        (2, "0:70 1:10 0:i 1:i", [10, 70]),
+        (2, "0:70 1:10 1:i 0:i", [10, 70]),
+        (2, "1:10 1:i 0:i 0:70", [10, 70]),
+        (3, "0:70 1:10 2:30 0:i 2:i 1:i 1:a 1:40 1:80", [10, 70, 80]),
+        (2, "0:70 1:10 0:max 0:e 1:i", [10, 70]),
+        (2, "0:70 1:10 0:max 1:i 0:e 1:a 1:max", [10, 70, WATERMARK_MAX_MS]),
         (2, "0:9 1:3 0:i 1:4", [3, 4]),
         (2, "0:5 1:3 1:e 0:7", [3, 5, 7]),
         (2, "0:5 1:6 0:e 1:e", [5, 6]),
@@ -36,7 +46,10 @@ def event(word: str) -> InBandEvent:
     ],
     ids=[
         "one channel", "the minimum", "all must speak", "idle falls out", "idle first",
-        "active again holds back but never below what was said", "all idle say nothing", "idle with the larger one",
+        "active again holds back but never below what was said", "said while idle",
+        "all idle, the one ahead first", "all idle, the one ahead last", "idle before it has said anything",
+        "all idle, and one comes back", "one ended, the other idle", "one about to end, the other idle",
+        "idle with the larger one",
         "ended falls out", "all ended", "the last one passes with the last", "nothing beyond what was said",
         "idle and ended", "the last word of one says nothing about an idle one",
     ],
@@ -51,6 +64,41 @@ def test_what_is_passed_on(channels: int, script: str, passed_on: list[int]) -> 
             said.append(reached)
             assert valve.current_ms == reached
     assert said == passed_on
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from("iawe"), st.integers(0, 100)), max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_when_all_are_idle_it_does_not_matter_in_which_order_they_became_so(
+    before: list[tuple[int, str, int]], random: Random
+) -> None:
+    reached = []
+    for order in (range(4), random.sample(range(4), 4)):
+        valve, ended = WatermarkValve(4), set[int]()
+        for channel, what, watermark_ms in before:
+            if channel in ended:
+                continue
+            valve.on_event(channel, W(watermark_ms) if what == "w" else EVENTS[what])
+            ended |= {channel} if what == "e" else set()
+        for channel in order:
+            if channel not in ended:
+                valve.on_event(channel, Idle())
+        reached.append(valve.current_ms)
+        if len(ended) < 4:
+            said = [w for _, what, w in _heard(before) if what == "w"]
+            assert valve.current_ms == max(said, default=WATERMARK_MIN_MS)
+    assert reached[0] == reached[1]
+
+
+def _heard(events: list[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
+    """Leave out what follows the end of a channel."""
+    ended, heard = set[int](), []
+    for event in events:
+        if event[0] not in ended:
+            heard.append(event)
+            ended |= {event[0]} if event[1] == "e" else set()
+    return heard
 
 
 def test_it_knows_when_all_channels_have_ended() -> None:

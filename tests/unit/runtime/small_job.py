@@ -133,6 +133,7 @@ class SmallJob:
         self._snapshots: dict[int, list[EnumeratorState]] = {}
         self._enumerators = self._create_enumerators()
         self._waiting: deque[SubtaskId] = deque()
+        self._told: set[SubtaskId] = set()
         self._pending: set[int] = set()
         self._draining_at: dict[int, bool] = {}
         self._reports: deque[DrainReport] = deque()
@@ -232,13 +233,20 @@ class SmallJob:
         return True
 
     def hand_out_splits(self) -> bool:
-        if not self._waiting:
-            return False
-        subtask = self._waiting.popleft()
-        found = self._enumerators[subtask.vertex].next_splits(subtask.subtask)
-        answer = SplitsAssigned(self.generation, subtask, found or [], found is None)
-        self.subtasks[subtask].mailbox.post(answer)
-        return True
+        """Answers one reader; one for which there are no splits is told so once, and asked for again and again."""
+        for subtask in list(self._waiting):
+            found = self._enumerators[subtask.vertex].next_splits(subtask.subtask)
+            if found == [] and subtask in self._told:
+                continue
+            if found == []:
+                self._told.add(subtask)
+            else:
+                self._waiting.remove(subtask)
+                self._told.clear()  # the others may get some now, too
+            answer = SplitsAssigned(self.generation, subtask, found or [], found is None)
+            self.subtasks[subtask].mailbox.post(answer)
+            return True
+        return False
 
     def trigger(self, checkpoint_id: int, alignment_timeout_ms: int | None, kind: SnapshotKind = _CHECKPOINT) -> None:
         """Splits are handed out and on their way before the trigger, as on the real connection."""
@@ -319,7 +327,7 @@ class SmallJob:
 
     def _has_work(self) -> bool:
         return (
-            bool(self._waiting)
+            not self._told.issuperset(self._waiting)
             or bool(self._reports)
             or any(self.wires.values())
             or any(w.mailbox for w in self.writers)

@@ -13,7 +13,11 @@ from penstock.common.types import Types
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.operators.event_time.progress import EventTime
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.operators.event_time.watermark_generators import WHOLE_INPUT, OldClock, WatermarkGenerators
+from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.values.elements import Idle
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_idleness import run_for
@@ -146,3 +150,19 @@ def test_a_generator_is_asked_before_the_first_row() -> None:
         run_for(job, 1)
     assert clocks[1].event_time.said_idle and clocks[1].rows_in == 0
     job.close()
+
+
+def test_a_subtask_that_waits_for_the_next_of_several_sources_stays_at_its_time() -> None:
+    """Its next split continues where the former one ended; the time of others would make its rows late."""
+    generation = clock(interval_ms=10)
+    emitted: list[Any] = []
+    time = EventTime()
+    subtask = SubtaskClock(WatermarkValve(0), time, generation, True, False, emitted.append, lambda: 0.0)
+    generation.on_rows(WHOLE_INPUT, lambda: [600], [600])
+    generation.on_finished([WHOLE_INPUT])
+    subtask.has_no_split(has_gaps=True)
+    subtask.tick()
+    assert not emitted and generation.watermark_ms == 600 - 10 - 1
+    subtask.has_no_split(has_gaps=False)
+    subtask.tick()
+    assert emitted == [Idle()]
