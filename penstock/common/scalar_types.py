@@ -13,11 +13,11 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Callable, ClassVar, Sequence
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
 from penstock.common.columns import ColumnType, RefusedValue, integers
+from penstock.common.program_classes import MissingClass, missing_class, pickled_data
 
 _NONE = type(None)
 _INTEGERS = {int}
@@ -199,7 +199,7 @@ def _freeze_by_pickle(value: Any) -> FrozenPickle:
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle a value (protocol 5), by value if it is of a class of the main program.
+    """Pickle a value (protocol 5). Classes of the main program go by name, its functions by value.
 
     Args:
         value: The value.
@@ -210,8 +210,8 @@ def pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        # Classes and functions of the user's main program exist in a slot only by value.
-        return bytes(cloudpickle.dumps(value, 5))
+        # Functions of the user's main program, and local classes, exist in a slot only by value.
+        return pickled_data(value)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class PickledType(ColumnType):
         return pa.binary()
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """Pickle values, by value if they are of classes of the main program.
+        """Pickle values. Classes of the main program go by name, its functions by value.
 
         Args:
             values: The objects.
@@ -246,7 +246,11 @@ class PickledType(ColumnType):
 
     def decode_column(self, array: pa.Array) -> list[Any]:
         loads = pickle.loads
-        return [loads(value) for value in array.to_pylist()]
+        pickles = array.to_pylist()
+        try:
+            return [loads(value) for value in pickles]
+        except (AttributeError, ImportError) as error:
+            raise _missing(pickles, error) from error
 
     @property
     def freeze(self) -> Callable[[Any], Any]:
@@ -254,6 +258,17 @@ class PickledType(ColumnType):
 
     def __str__(self) -> str:
         return "PICKLED_BYTE_ARRAY"
+
+
+def _missing(pickles: list[bytes], error: Exception) -> Exception:
+    found = next((found for data in pickles if (found := missing_class(data)) is not None), None)
+    if found is None:
+        return error
+    name, why = found
+    return MissingClass(
+        f"a row holds an object of class {name}, which is not there ({why}): keep a class of this name where it was, "
+        "at least until a checkpoint without such rows has completed"
+    )
 
 
 BOOLEAN = BasicType("BOOLEAN", pa.bool_())

@@ -9,10 +9,21 @@ from __future__ import annotations
 import io
 import pickle
 import types
+from dataclasses import dataclass, field
 from typing import Any, Iterator
 
 import cloudpickle
 
+from penstock.common.failures import summary
+from penstock.common.program_classes import (
+    DEFINITION_BYTES_MAX,
+    begin_program,
+    is_current,
+    key_of,
+    main_classes,
+    note_classes,
+    register_class,
+)
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.declared_broadcasts import BroadcastSpec
 from penstock.graph.declared_windows import WindowSpec
@@ -34,27 +45,117 @@ class UnpicklableFunction(TypeError):
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    """Pickles by value what the main program defines, and operators apart. `claims`: its classes, by their keys."""
+
+    def __init__(self, file: io.BytesIO, claims: _Claims) -> None:
+        super().__init__(file, protocol=5)
+        self._claims = claims
+
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Operator):
-            return cloudpickle.loads, (cloudpickle.dumps(value, protocol=5),)
+            return pickle.loads, (_dumped(value, self._claims, is_apart=True),)
+        reduced = super().reducer_override(value)
+        if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2 and self._claims.claim(value):
+            make, arguments, *state = reduced
+            return register_class, (key_of(value), make, arguments), *state
+        return reduced
+
+
+class _OperatorPickler(_Pickler):
+    """Pickles one operator."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Operator):
+            return NotImplemented
         return super().reducer_override(value)
+
+
+@dataclass
+class _Claims:
+    """Says which class has a key. A notebook may define one again: then it is the newer one, if both are in use."""
+
+    of_key: dict[str, type] = field(default_factory=dict)
+    redefined: dict[str, type] = field(default_factory=dict)
+
+    def claim(self, kind: type) -> bool:
+        """Return whether the class has its key."""
+        key = key_of(kind)
+        if self.of_key.setdefault(key, kind) is kind:
+            return True
+        if is_current(kind):
+            self.redefined[key] = kind
+        return False
+
+
+class _Bounded(io.BytesIO):
+    """Collects a pickle, up to a bound: a class may refer to large globals."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > DEFINITION_BYTES_MAX:
+            raise ValueError(f"its definition, with what it refers to, takes more than {DEFINITION_BYTES_MAX} bytes")
+        return super().write(data)
+
+
+def _dumped(value: Any, claims: _Claims, *, is_apart: bool = False) -> bytes:
+    file = io.BytesIO()
+    (_OperatorPickler if is_apart else _Pickler)(file, claims).dump(value)
+    return file.getvalue()
+
+
+@dataclass(frozen=True)
+class _Shipment:
+    """Holds a pickle with the classes of the program that nothing in it refers to: restored state may have objects of
+    them. Loading it returns what was pickled.
+    """
+
+    definitions: dict[str, bytes]
+    unsent: dict[str, str]
+    pickled: bytes
+
+    def __reduce__(self) -> Any:
+        return _unpacked, (self.definitions, self.unsent, self.pickled)
+
+
+def _unpacked(definitions: dict[str, bytes], unsent: dict[str, str], pickled: bytes) -> Any:
+    begin_program(definitions, unsent)
+    return pickle.loads(pickled)
+
+
+def _definitions(claimed: dict[str, type]) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return pickles of the main program's other classes, and why there is none of some."""
+    definitions: dict[str, bytes] = {}
+    unsent: dict[str, str] = {}
+    for key, kind in main_classes().items():
+        if key not in claimed:
+            file = _Bounded()
+            try:
+                _Pickler(file, _Claims(dict(claimed))).dump(kind)
+            except Exception as error:  # whatever the pickling of a global raises that no function needs
+                unsent[key] = f"it cannot be sent to the slots ({summary(error)})"
+            else:
+                definitions[key] = file.getvalue()
+    return definitions, unsent
 
 
 def dumps(shipped: Any) -> bytes:
     """Pickle (by value for what the main program defines) a job graph or anything that has one as `.graph`. Operators
-    share no objects in the copy.
+    share no objects in the copy. Loading the pickle makes the program's classes known to the process.
 
     Raises `UnpicklableFunction`.
     """
-    file = io.BytesIO()
+    claims = _Claims()
     try:
-        _Pickler(file, protocol=5).dump(shipped)
-        return file.getvalue()
+        pickled = _dumped(shipped, claims)
+        if claims.redefined:
+            claims = _Claims(claims.redefined)
+            pickled = _dumped(shipped, claims)
     except PICKLING_ERRORS as error:
         graph = shipped if isinstance(shipped, JobGraph) else getattr(shipped, "graph", None)
         if isinstance(graph, JobGraph):
             check(graph)
         raise UnpicklableFunction(f"{type(shipped).__name__} cannot be pickled: {error}", None, None) from error
+    note_classes(claims.of_key)
+    return pickle.dumps(_Shipment(*_definitions(claims.of_key), pickled), 5)
 
 
 def check(graph: JobGraph) -> None:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 import penstock
+from penstock.common.program_classes import become_program
 from penstock.network.control_client import ControlClient
 from penstock.network.endpoint import Endpoint
 from penstock.network.handshake import Identity
@@ -60,6 +61,7 @@ def main(arguments: SlotArguments) -> NoReturn:
     """Run a real slot."""
     from penstock.runtime.process.threads import start_slot
 
+    become_program()
     SlotProcess(arguments, start_slot).run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -12,24 +11,11 @@ import pyarrow as pa
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
 from penstock.common.failures import summary
+from penstock.common.program_classes import missing_class
 from penstock.common.scalar_types import PickledType
 from penstock.common.typeinfo import TypeInformation
 from penstock.state.backend import MissingStateClass, StateError
 from penstock.state.ttl import StampedType
-
-_IMPORT_ERRORS = (ImportError, AttributeError)
-
-
-class _Missing(Exception):
-    """Signals a class that cannot be imported, in the middle of an object."""
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return super().find_class(module, name)
-        except _IMPORT_ERRORS as error:
-            raise _Missing(f"{module}.{name}", summary(error)) from None
 
 
 def unpickled(data: bytes, described: str, key: Any = None) -> Any:
@@ -53,17 +39,13 @@ def decoded(type: TypeInformation, batch: pa.RecordBatch, described: str) -> lis
 
 def _failure(data: bytes, described: str, key: Any, error: Exception) -> StateError:
     holds = f"the value of key {key!r:.80}" if key is not None else "a value"
-    try:
-        _Unpickler(io.BytesIO(data)).load()
-    except _Missing as missing:
-        name, why = missing.args
+    if (missing := missing_class(data)) is not None:
+        name, why = missing
         return MissingStateClass(
             f"{described}: {holds} holds an object of class {name}, which cannot be imported ({why}): keep a class of "
             "this name where it was, at least until a checkpoint without such objects has completed; or replace the "
             "values of a savepoint with SavepointWriter; or give the new state another name"
         )
-    except Exception:  # what the user's class has raised before
-        pass
     return StateError(f"{described}: {holds} cannot be unpickled: {summary(error)}")
 
 

@@ -16,6 +16,7 @@ from penstock.common.options import (
     PipelineOptions,
     StateBackendOptions,
 )
+from penstock.common.program_classes import remember_main
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.execution import check_connectors, find_executor
 from penstock.datastream._streams.strategy_checks import warn_of_silence
@@ -123,6 +124,7 @@ class Environment:
         check_state_backend(self._configuration)
         graph = self.get_job_graph(job_name)
         check_connectors(graph, self._configuration)
+        remember_main()
         pickling.dumps(graph)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
         client = executor.submit(graph, self._configuration.copy())

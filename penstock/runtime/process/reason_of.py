@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.failures import OperatorFailure, summary
+from penstock.common.program_classes import MissingClass
 from penstock.datastream.connectors.base import PermanentError
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.state.backend import StateSchemaError
@@ -18,12 +19,12 @@ def reason_of(error: BaseException) -> SubtaskFailureReason:
         return SubtaskFailureReason.DAMAGED_RANGE
     if isinstance(error, DAMAGE):
         return SubtaskFailureReason.DAMAGE
-    is_permanent = isinstance(cause, PermanentError | StateSchemaError)
+    is_permanent = isinstance(cause, PermanentError | StateSchemaError | MissingClass)
     return SubtaskFailureReason.PERMANENT if is_permanent else SubtaskFailureReason.FUNCTION
 
 
 def text_of(error: BaseException) -> str:
     """Return the error's text for the user, without its type if that says nothing more, as for damage that we found."""
-    if isinstance(error, (OperatorFailure, *DAMAGE)):
+    if isinstance(error, (OperatorFailure, MissingClass, *DAMAGE)):
         return str(error)
     return summary(error)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.program_classes import MAIN, NoSuchClass, program_class
 from penstock.common.scalar_types import PickledType
 
 _IMPORT_ERRORS = (ImportError, AttributeError)
@@ -57,10 +58,33 @@ class MissingClass:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == _BY_KEY:
+            return _program_class
         try:
-            return super().find_class(module, name)
+            found = super().find_class(module, name)
         except _IMPORT_ERRORS:
-            return type(name.rpartition(".")[2], (MissingClass,), {"class_name": f"{module}.{name}"})
+            return _missing(module, name)
+        # This program's main module is another one than the job's: only a class that it defines itself can be meant.
+        return found if module != MAIN or _is_defined_there(found) else _missing(module, name)
+
+
+_BY_KEY = (program_class.__module__, program_class.__name__)
+
+
+def _program_class(key: str) -> Any:
+    try:
+        return program_class(key)
+    except NoSuchClass:
+        module, _, name = key.partition(":")
+        return _missing(module, name)
+
+
+def _missing(module: str, name: str) -> type[MissingClass]:
+    return type(name.rpartition(".")[2], (MissingClass,), {"class_name": f"{module}.{name}"})
+
+
+def _is_defined_there(found: Any) -> bool:
+    return isinstance(found, type) and found.__module__ == MAIN
 
 
 @dataclass(frozen=True)
