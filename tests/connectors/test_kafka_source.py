@@ -12,7 +12,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from penstock.common import ByteArraySchema, DeserializationSchema, SimpleStringSchema, Types
 from penstock.common.serialization import DeserializationSchema as Schema
-from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceChanged, SourceError, SourceReader
+from penstock.datastream.connectors.base import (
+    MalformedRecord,
+    NotReady,
+    ReaderContext,
+    SourceChanged,
+    SourceError,
+    SourceReader,
+)
 from penstock.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -221,6 +228,37 @@ def test_records_that_cannot_be_read(kafka: KafkaBroker) -> None:
     while skipping.read(100) is not None:
         pass
     assert skipping.skipped_rows == 3
+
+
+def test_records_without_a_time_are_malformed_ones(kafka: KafkaBroker) -> None:
+    """What the runtime does with them, whatever the source is, is in `test_untimed_rows`."""
+    name = topic(kafka)
+    produced(kafka, name, [b"[", b'{"id": 1}', None, b'{"item": "b"}', b'{"id": 3}'])
+    schema = JsonRowDeserializationSchema.builder().type_info(ORDER).build()
+
+    def refused(malformed: MalformedRows) -> tuple[SourceReader, list[int]]:
+        run = SourceRun(builder(kafka, name, schema=schema).set_malformed_records(malformed).build())
+        while (found := run.read(100)) is not None and not found[1]:
+            pass
+        assert found is not None and [row.id for row in found[1]] == [1, None, 3]
+        return reader_of(run), list(reader_of(run).refuse({1: "its time is not known"}))
+
+    side, left_out = refused(MalformedRows.side_output("bad"))
+    rejected = side.take_rejected()
+    assert left_out == [1] and rejected is not None
+    assert rejected.to_pylist() == [
+        {"file": f"topic '{name}', partition 0", "line": 3, "text": '{"item": "b"}', "reason": "its time is not known"}
+    ]
+    skipping, left_out = refused(MalformedRows.skip())
+    assert left_out == [1] and skipping.skipped_rows == 2
+    failing = builder(kafka, name, schema=schema).set_starting_offsets(
+        KafkaOffsetsInitializer.offsets({KafkaTopicPartition(name, 0): 1})
+    )
+    run = SourceRun(failing.build())
+    while (found := run.read(100)) is not None and not found[1]:
+        pass
+    with pytest.raises(MalformedRecord, match=f"topic '{name}', partition 0, offset 3: .*its time is not known"):
+        reader_of(run).refuse({1: "its time is not known"})
 
 
 def test_a_missing_topic_and_an_absent_broker_are_named_before_the_job_starts(

@@ -16,9 +16,17 @@ import pyarrow as pa
 
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SourceChanged, SourceError
-from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile, Portion, Position
-from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.datastream.connectors.base import MalformedRecord, SourceChanged, SourceError
+from penstock.datastream.connectors.files.file_formats import (
+    FileReadFormat,
+    FileShape,
+    OpenFile,
+    Portion,
+    Position,
+    Record,
+    shown_row,
+)
+from penstock.datastream.connectors.files.input_file import InputFile, fault_of
 
 MARKER_BYTES = 32
 """A multiple of 8, so that messages stay aligned."""
@@ -126,10 +134,14 @@ class _OpenMessages(OpenFile):
                 raise pa.ArrowInvalid("there is no marker behind it")
             return conform(batch, self._schema), int(self._file.tell())
         except UnsupportedColumn as error:
-            raise SourceError(f"{self._path}, at byte {at}: {error}") from error
+            raise MalformedRecord(f"{self._path}, at byte {at}: {error}") from error
         except (pa.ArrowException, OSError, EOFError) as error:
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise SourceError(f"{self._path} cannot be read at byte {at}, the file is damaged: {text}") from error
+            raise fault_of(error)(f"{self._path} cannot be read at byte {at}, the file is damaged: {text}") from error
+
+    def record_at(self, position: Position, row: pa.RecordBatch) -> Record:
+        place = f"{self._path}, at byte {position.at}, row {position.row}"
+        return Record(place, self._path, position.row, shown_row(row))
 
     def close(self) -> None:
         self._file.close()

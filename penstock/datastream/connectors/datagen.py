@@ -15,10 +15,10 @@ from penstock.common.scalar_types import PICKLED
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.common.user_batches import independent
 from penstock.datastream.connectors.base import (
+    MalformedRecord,
     NotReady,
     ReaderContext,
     Source,
-    SourceError,
     SourceReader,
     SplitEnumerator,
 )
@@ -68,7 +68,7 @@ class BatchGeneratorSource(Source):
         return self._type_info
 
     def validate(self) -> None:
-        """Generate a row, and check it. Raises `SourceError`."""
+        """Generate a row, and check it. Raises `MalformedRecord`."""
         if self._count != 0:
             self._batch(0, 1)
 
@@ -96,21 +96,21 @@ class BatchGeneratorSource(Source):
     def _batch(self, first: int, count: int) -> pa.RecordBatch:
         batch = self._generate(first, count)
         if not isinstance(batch, pa.RecordBatch):
-            raise SourceError(f"the generator returned a {type(batch).__name__}, not a pyarrow.RecordBatch")
+            raise MalformedRecord(f"the generator returned a {type(batch).__name__}, not a pyarrow.RecordBatch")
         if batch.num_rows != count:
-            raise SourceError(
+            raise MalformedRecord(
                 f"the generator returned {batch.num_rows} rows for the indices {first} to {first + count - 1}: "
                 f"it must return one row for each of the {count}"
             )
         expected = self._schema
         if batch.schema.names[: len(expected)] != expected.names:
-            raise SourceError(
+            raise MalformedRecord(
                 f"the generator's columns are {', '.join(batch.schema.names)}; "
                 f"they must begin with those of the declared type: {', '.join(expected.names)}"
             )
         for column, found in zip(expected, batch.schema, strict=False):
             if found.type != column.type:
-                raise SourceError(
+                raise MalformedRecord(
                     f"the generator's column {column.name!r} is {found.type}, but the declared type has {column.type}"
                 )
         return independent(batch)
@@ -157,12 +157,18 @@ class _RowByRow:
 
     def __call__(self, first: int, count: int) -> pa.RecordBatch:
         row_type = self._type_info or PICKLED
-        rows = [self._generator(index) for index in range(first, first + count)]
+        rows = []
+        for index in range(first, first + count):
+            try:
+                rows.append(self._generator(index))
+            except Exception as error:
+                error.add_note(f"(the generator was called for index {index})")
+                raise
         try:
             return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
         except RowTypeError as error:
             place = f"the generator's row for index {first + error.row_index}"
-            raise SourceError(re.sub(r"^row [0-9]+", place, str(error))) from error
+            raise MalformedRecord(re.sub(r"^row [0-9]+", place, str(error))) from error
 
 
 class _GeneratorReader(SourceReader):
@@ -171,6 +177,7 @@ class _GeneratorReader(SourceReader):
         self._limiter = limiter
         self._splits: list[dict[str, Any]] = []
         self._current = ""
+        self._first = 0
         self._finished: list[str] = []
         self._no_more = False
 
@@ -195,7 +202,7 @@ class _GeneratorReader(SourceReader):
             batch = self._batch(first, rows)
             self._limiter.take(rows)
             split["next"] += rows
-            self._current = str(split["split"])
+            self._current, self._first = str(split["split"]), first
             # Splits take turns, so that one reader of several keeps them at about the same index.
             if rows == left and len(self._splits) > 1:
                 self._splits.append(self._splits.pop(0))
@@ -205,6 +212,9 @@ class _GeneratorReader(SourceReader):
     @property
     def current_split(self) -> str:
         return self._current
+
+    def place_of(self, row: int) -> str:
+        return f"the generator's row for index {self._first + row}"
 
     def splits_in_hand(self) -> list[str]:
         return [str(split["split"]) for split in self._splits if _place(split)[1] > 0]

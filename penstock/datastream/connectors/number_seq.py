@@ -55,6 +55,7 @@ class _NumberReader(SourceReader):
         self._schema = schema
         self._splits: list[dict[str, int]] = []
         self._current = ""
+        self._first = 0
         self._finished: list[str] = []
         self._no_more = False
 
@@ -69,7 +70,7 @@ class _NumberReader(SourceReader):
             return None if self._no_more else NotReady(None)
         split = self._splits[0]
         self._current = str(split["split"])
-        first = split["next"]
+        first = self._first = split["next"]
         last = min(first + rows_max - 1, split["end"])
         # Counted from `first`: the number after the largest LONG does not exist.
         numbers = np.arange(last - first + 1, dtype=np.int64) + np.int64(first)
@@ -83,6 +84,9 @@ class _NumberReader(SourceReader):
     @property
     def current_split(self) -> str:
         return self._current
+
+    def place_of(self, row: int) -> str:
+        return f"the number {self._first + row}"
 
     def splits_in_hand(self) -> list[str]:
         return [str(split["split"]) for split in self._splits]

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any, Callable, Container, Iterable, NamedTuple, Sequence
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +31,7 @@ from penstock.common.watermark_generator import (
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
+from penstock.operators.event_time.untimed_rows import UntimedRows, extracted, nulls_of
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 WHOLE_INPUT = ""
@@ -116,29 +116,26 @@ class WatermarkGenerators:
     # ---- timestamps ---------------------------------------------------------------------------------------------
 
     def of_rows(self, rows: Sequence[Any], batch: pa.RecordBatch) -> Sequence[int | None]:
-        """Return the timestamps of `batch`, whose rows are `rows`. Raises `OperatorFailure` that shows the row."""
+        """Return the timestamps of `batch`, whose rows are `rows`. Raises `UntimedRows` if some have none."""
         if self._extract is None:
             column: list[int | None] = self.of_batch(batch).to_pylist()
             return column
-        extract = self._extract
-        given = self._given(batch)
+        extract, times = self._extract, self._given(batch)
+        given = None if times is None else times.to_pylist()
         try:
             if given is None:
                 found = [extract(row, NO_TIMESTAMP) for row in rows]
             else:
-                found = [extract(r, NO_TIMESTAMP if t is None else t) for r, t in zip(rows, given.to_pylist())]
+                found = [extract(r, NO_TIMESTAMP if t is None else t) for r, t in zip(rows, given)]
+        except Exception:
+            return extracted(extract, rows, given, f"{self.operator.name} (its timestamp assigner)")
         except USER_ERRORS as error:
             raise OperatorFailure(f"{self.operator.name} (its timestamp assigner)", error) from error
-        if not all(type(timestamp_ms) is int for timestamp_ms in found):
-            found = [_whole(timestamp_ms, row, self.operator.name) for timestamp_ms, row in zip(found, rows)]
-        if found and (min(found) < NO_TIMESTAMP or max(found) > WATERMARK_MAX_MS):
-            raise self._leaves_64_bits(found, rows)
+        if not all(type(timestamp_ms) is int for timestamp_ms in found) or (
+            found and (min(found) < NO_TIMESTAMP or max(found) > WATERMARK_MAX_MS)
+        ):
+            return extracted(extract, rows, given, self.operator.name)
         return found
-
-    def _leaves_64_bits(self, found: Sequence[int], rows: Sequence[Any]) -> OperatorFailure:
-        at = next(i for i, stamp in enumerate(found) if not NO_TIMESTAMP <= stamp <= WATERMARK_MAX_MS)
-        message = f"a row's timestamp (milliseconds since the epoch) must fit in 64 bits, got {found[at]}"
-        return OperatorFailure(self.operator.name, ValueError(f"{message}; the row was {rows[at]!r:.200}"), ours=True)
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the same as a column, without looking at the rows if the strategy needs none."""
@@ -151,9 +148,9 @@ class WatermarkGenerators:
         if pa.types.is_timestamp(found.type):
             found = _milliseconds(found)
         if column is not None and found.null_count:
-            row = pc.index(pc.is_null(found), True).as_py()
-            shown = self._type.decode(batch.slice(row, 1))[0]
-            _whole(None, shown, self.operator.name)
+            refused = nulls_of(found, column)
+            (shown,) = self._type.decode(batch.slice(min(refused), 1))
+            raise UntimedRows(self.operator.name, refused, repr(shown))
         return found
 
     @staticmethod
@@ -371,10 +368,3 @@ def _largest(timestamps: Sequence[int | None]) -> int | None:
         return max(timestamps)  # type: ignore[type-var]
     except TypeError:
         return max((t for t in timestamps if t is not None), default=None)
-
-
-def _whole(timestamp_ms: Any, row: Any, operator: str) -> int:
-    if isinstance(timestamp_ms, (int, np.integer)) and not isinstance(timestamp_ms, bool):
-        return int(timestamp_ms)
-    message = f"a row's timestamp must be an int (milliseconds since the epoch), got {timestamp_ms!r:.80}"
-    raise OperatorFailure(operator, TypeError(f"{message}; the row was {row!r:.200}"), ours=True)

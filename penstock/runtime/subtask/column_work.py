@@ -58,7 +58,13 @@ class ColumnWork:
         if generation is None:
             self._output.emit_all(self.chain.run(batch))
         else:
-            stamps = generation.of_batch(batch)
+            if origin is None:
+                portion, stamps = portion.with_times(generation.of_batch)
+                if not (batch := portion.batch).num_rows:  # no row has a time
+                    generation.on_finished(portion.finished_splits)
+                    return
+            else:
+                stamps = generation.of_batch(batch)
             batch = with_timestamps(batch.select(list(range(len(portion.type.schema)))), stamps)
             self._output.emit_all(self.chain.run(batch))
             generation.on_rows(portion.split, lambda: portion.type.decode(batch), stamps)

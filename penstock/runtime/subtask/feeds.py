@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Callable, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.common.clock import Clock
@@ -13,6 +15,7 @@ from penstock.datastream.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import row_type
 from penstock.operators.event_time.subtask_clock import SubtaskClock
+from penstock.operators.event_time.untimed_rows import UntimedRows
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import EndOfData
 from penstock.protocol.values.metadata import OperatorPart
@@ -22,13 +25,16 @@ from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.source_alignment import SourceAlignment
 
+T = TypeVar("T")
+
 
 class Portion(NamedTuple):
     """Holds rows for one slice: all of `batch` if a reader has read it, else the next `rows` of the open batch
     `origin`.
 
     `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
-    `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read.
+    `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read. `refuse` gives rows
+    whose time cannot be read back to their source, and returns all that it leaves out; None: they come from a gate.
     """
 
     batch: pa.RecordBatch
@@ -39,6 +45,19 @@ class Portion(NamedTuple):
     split: str = ""
     finished_splits: tuple[str, ...] = ()
     started_ms: float | None = None
+    refuse: Callable[[Mapping[int, str]], Collection[int]] | None = None
+
+    def with_times(self, assign: Callable[[pa.RecordBatch], T]) -> tuple[Portion, T]:
+        """Assign event time to the rows of a source, without those whose time cannot be read, and return both."""
+        try:
+            return self, assign(self.batch)
+        except UntimedRows as error:
+            if self.refuse is None:
+                raise
+            kept = np.ones(self.batch.num_rows, bool)
+            kept[list(self.refuse(error.refused))] = False
+            batch = self.batch.filter(pa.array(kept))
+            return self._replace(batch=batch, rows=batch.num_rows), assign(batch)
 
 
 class SourceFeed:
@@ -115,8 +134,26 @@ class SourceFeed:
             self._alignment.on_read(got.num_rows)
         split, finished_splits = reader.current_split, tuple(finished)
         return Portion(
-            got, self._type, got.num_rows, split=split, finished_splits=finished_splits, started_ms=started_ms
+            got,
+            self._type,
+            got.num_rows,
+            split=split,
+            finished_splits=finished_splits,
+            started_ms=started_ms,
+            refuse=self._refuse,
         )
+
+    def _refuse(self, refused: Mapping[int, str]) -> Collection[int]:
+        """Give rows without a time back to the reader, which fails or leaves them out. Returns those left out."""
+        reader = self.reader
+        assert reader is not None
+        try:
+            left_out, rejected = reader.refuse(refused), reader.take_rejected()
+        except Exception as error:
+            raise OperatorFailure(self._operator.name, error) from error
+        if rejected is not None:
+            self._output.emit_rejected(rejected, self._operator.function.rejected_tag_id)
+        return left_out
 
     def _rows_to_read(self, most: int) -> int:
         return most if self._alignment is None else self._alignment.slice_rows(most)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import pyarrow as pa
 
 from penstock.common.clock import Clock
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
@@ -61,7 +64,10 @@ class RowWork:
 
     def start(self, portion: Portion) -> None:
         if portion.origin is None:
-            piece = self._piece_of_source(portion)
+            portion, piece = self._piece_of_source(portion)
+            if self._generation is not None and not portion.rows:  # no row has a time
+                self._generation.on_finished(portion.finished_splits)
+                return
         else:
             piece = self._piece_of_gate(portion.origin, portion)
         self._running = RunningSlice(
@@ -69,10 +75,20 @@ class RowWork:
         )
         self._push(lambda: self.chain.run(piece))
 
-    def _piece_of_source(self, portion: Portion) -> Slice:
-        rows = portion.type.decode(portion.batch)
-        stamps = None if self._generation is None else self._generation.of_rows(rows, portion.batch)
-        return Slice(rows, None, None, 0, len(rows), 0.0, whole=True, timestamps=stamps)
+    def _piece_of_source(self, portion: Portion) -> tuple[Portion, Slice]:
+        generation, decode = self._generation, portion.type.decode
+        rows: Sequence[Any]
+        stamps: Sequence[int | None] | None
+        if generation is None:
+            rows, stamps = decode(portion.batch), None
+        else:
+
+            def assign(batch: pa.RecordBatch) -> tuple[Sequence[Any], Sequence[int | None]]:
+                rows = decode(batch)
+                return rows, generation.of_rows(rows, batch)
+
+            portion, (rows, stamps) = portion.with_times(assign)
+        return portion, Slice(rows, None, None, 0, len(rows), 0.0, whole=True, timestamps=stamps)
 
     def _piece_of_gate(self, found: OpenBatch, portion: Portion) -> Slice:
         now_ms = self._clock.monotonic_ms()

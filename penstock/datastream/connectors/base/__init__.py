@@ -1,6 +1,7 @@
 """Offers what a connector is made of, which programs import from here: sources, sinks, and their errors."""
 
 from penstock.datastream.connectors.base.connector_errors import (
+    MalformedRecord,
     OutputGone,
     PermanentError,
     SinkError,
@@ -19,6 +20,7 @@ from penstock.datastream.connectors.base.source import (
 __all__ = [
     "Committer",
     "DeliveryGuarantee",
+    "MalformedRecord",
     "NotReady",
     "OutputGone",
     "PermanentError",

@@ -17,6 +17,10 @@ class SourceChanged(SourceError, PermanentError):
     """Reports input that is not what the job or its checkpoint began to read."""
 
 
+class MalformedRecord(SourceError, PermanentError):
+    """Reports a record that cannot be read, now or after a restart. The message names its place, and the way out."""
+
+
 class SinkError(Fault):
     """Reports output that cannot be written. The message names the file and what to do."""
 

@@ -8,7 +8,7 @@ that stays the same wherever and however far it is read: event time is generated
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.connectors.base.connector_errors import MalformedRecord
 
 
 class SplitEnumerator(ABC):
@@ -178,6 +179,35 @@ class SourceReader(ABC):
         returned, and sends them before a barrier.
         """
         return None
+
+    def place_of(self, row: int) -> str:
+        """Return the place in the input of a row of the batch that `read` returned last, for an error.
+
+        Args:
+            row: The index of the row in the batch.
+
+        Returns:
+            The place, such as "topic 'orders', partition 0, offset 12". The default names the split.
+        """
+        return f"split {self.current_split!r}" if self.current_split else "a row of the source"
+
+    def refuse(self, refused: Mapping[int, str]) -> Collection[int]:
+        """Refuse rows of the batch that `read` returned last: their event time cannot be read.
+
+        They are malformed records like others: a source that can leave such records out, or emit them to its side
+        output (`take_rejected`), does so. The default raises.
+
+        Args:
+            refused: The reasons, by the index of the row in the batch.
+
+        Returns:
+            The rows to leave out: those, and others that the same records have become.
+
+        Raises:
+            MalformedRecord: The source fails at malformed records.
+        """
+        row, reason = min(refused.items())
+        raise MalformedRecord(f"{self.place_of(row)}: {reason}. Correct the row, or the timestamps of the strategy")
 
     @abstractmethod
     def snapshot(self) -> list[bytes]:

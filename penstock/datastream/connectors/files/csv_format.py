@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 from penstock.common.composite_types import ListType, RowType
 from penstock.common.scalar_types import BIG_DEC, BIG_INT
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.datastream.connectors.base import MalformedRecord, SinkError
 from penstock.datastream.connectors.files.csv_records import RecordEnds
 from penstock.datastream.connectors.files.csv_schema import CsvSchema
 from penstock.datastream.connectors.files.file_formats import (
@@ -138,19 +138,19 @@ class CsvReaderFormat(FileReadFormat):
                 pa.py_buffer(record.rstrip(b"\r\n") + b"\n"), parse_options=_parse_options(schema)
             ).column_names
         except pa.ArrowException as error:
-            raise SourceError(f"{path} has no header that can be read: {error}") from error
+            raise MalformedRecord(f"{path} has no header that can be read: {error}") from error
         missing = [name for name in schema.names if name not in found]
         if missing:
-            raise SourceError(
+            raise MalformedRecord(
                 f"{path}, line 1: the header has no column {', '.join(map(repr, missing))}; it has {', '.join(found)}"
             )
         extra = [name for name in found if name not in schema.names]
         if schema.strict_headers and extra:
-            raise SourceError(f"{path}, line 1: the header has columns that the schema has not: {', '.join(extra)}")
+            raise MalformedRecord(f"{path}, line 1: the header has columns that the schema has not: {', '.join(extra)}")
         if len(set(found)) != len(found):
-            raise SourceError(f"{path}, line 1: names in the header repeat: {', '.join(found)}")
+            raise MalformedRecord(f"{path}, line 1: names in the header repeat: {', '.join(found)}")
         if not schema.reorder_columns and found != schema.names:
-            raise SourceError(
+            raise MalformedRecord(
                 f"{path}, line 1: the header is {', '.join(found)}, the schema's order {', '.join(schema.names)}. "
                 "With set_reorder_columns() columns are found by their names."
             )

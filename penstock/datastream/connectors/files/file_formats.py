@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.base import MalformedRecord
 from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 
@@ -54,6 +54,15 @@ class Portion:
     skipped_rows: int = 0
 
 
+class Record(NamedTuple):
+    """Describes the record of a row: its place, for errors, and `file`, `line` and `text` of a `MALFORMED_ROW_TYPE`."""
+
+    place: str
+    file: str
+    line: int
+    text: str
+
+
 class OpenFile(ABC):
     """Reads a file that is open."""
 
@@ -70,6 +79,18 @@ class OpenFile(ABC):
         """
 
     @abstractmethod
+    def record_at(self, position: Position, row: pa.RecordBatch) -> Record:
+        """Describe the record of a row of the portion that `read` has yielded last.
+
+        Args:
+            position: The row's.
+            row: The row.
+
+        Returns:
+            Its record.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Close the file."""
 
@@ -78,7 +99,8 @@ class FileReadFormat(ABC):
     """Describes how a kind of file is read. It is pickled with the source."""
 
     malformed_rows: MalformedRows = MalformedRows.fail()
-    """The treatment of rows that cannot be read, in formats that can tell one from the next."""
+    """The treatment of rows that cannot be read, in formats that can tell one from the next, and of rows whose event
+    time cannot be read."""
 
     unsplit_because: str = ""
     """The reason why files of this format are read whole; "" if they are split."""
@@ -109,6 +131,18 @@ class FileReadFormat(ABC):
         """
 
 
+def shown_row(row: pa.RecordBatch) -> str:
+    """Return the values of a row of columns as text.
+
+    Args:
+        row: The row, a batch of one.
+
+    Returns:
+        The text.
+    """
+    return str(row.to_pylist()[0])
+
+
 def raise_on_difference(
     path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
 ) -> None:
@@ -121,7 +155,7 @@ def raise_on_difference(
         expected_of: What has that type, for the error.
 
     Raises:
-        SourceError: They differ. The message lists all differences.
+        MalformedRecord: They differ. The message lists all differences.
     """
     if found == expected:
         return
@@ -134,7 +168,7 @@ def raise_on_difference(
         if name in there.names and here.field(name).type != there.field(name).type
     ]
     if differences:
-        raise SourceError(
+        raise MalformedRecord(
             f"{path} has another schema than {expected_of}: {'; '.join(differences)}. "
             "Files of different schemas need a source each."
         )

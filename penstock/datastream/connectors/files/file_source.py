@@ -203,7 +203,7 @@ class FileSource(Source):
             file.raise_if_changed(settings)
             return format.open(InputFile(file.path, settings), row_type)
 
-        return FileReader(open_file)
+        return FileReader(open_file, format.malformed_rows)
 
     def __getstate__(self) -> dict[str, Any]:
         # Lists are for the enumerator, in the driver; readers get what they need in their splits.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import SourceError
+from penstock.datastream.connectors.base import MalformedRecord, SourceError
 from penstock.storage.location import is_local, remote_location
 from penstock.storage.opening import open_store
 from penstock.storage.store import BrowsableStore, Found, StoreError
@@ -84,6 +84,20 @@ def reading(place: str) -> Iterator[None]:
         raise SourceError(str(error)) from error
     except ValueError as error:
         raise SourceError(f"{place} cannot be read: {error}") from error
+
+
+def fault_of(error: BaseException) -> type[SourceError]:
+    """Return the error to raise for one of reading: damaged data stays damaged, a disk or a network may recover.
+
+    Args:
+        error: The error of Arrow, or of the system, whose errors have a number.
+
+    Returns:
+        `MalformedRecord`, or `SourceError`, after which the job restarts.
+    """
+    is_of_system = isinstance(error, OSError) and error.errno is not None
+    is_of_system = is_of_system or isinstance(error, ConnectionError | TimeoutError | MemoryError)
+    return SourceError if is_of_system else MalformedRecord
 
 
 class _ObjectReader(io.RawIOBase):

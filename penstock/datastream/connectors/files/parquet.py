@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from penstock.common.arrow_types import UnsupportedColumn, conform, row_type_of
 from penstock.common.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import SinkError, SourceError
+from penstock.datastream.connectors.base import MalformedRecord, SinkError, SourceError
 from penstock.datastream.connectors.files.file_formats import (
     FileReadFormat,
     FileShape,
@@ -21,9 +21,12 @@ from penstock.datastream.connectors.files.file_formats import (
     PartWriter,
     Portion,
     Position,
+    Record,
     raise_on_difference,
+    shown_row,
 )
-from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.datastream.connectors.files.input_file import InputFile, fault_of
+from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 
 # A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
 _ROWS_READ_AHEAD = 8192
@@ -38,11 +41,20 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
 
     `row_type` declares the columns to read and their types, as named rows; None: those of the first file. Other columns
     of a file are not read. `columns` only names the columns to read; their types are those of the first file.
+    `malformed_rows`: what becomes of rows whose event time cannot be read (`MalformedRows.fail()`, the default,
+    `.skip()` or `.side_output(tag)`, where `line` is the number of the row in its row group).
     """
 
-    def __init__(self, row_type: TypeInformation | None = None, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        row_type: TypeInformation | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        malformed_rows: MalformedRows | None = None,
+    ) -> None:
         if row_type is not None and columns is not None:
             raise ValueError("give row_type or columns, not both")
+        self.malformed_rows = malformed_rows or MalformedRows.fail()
         self._declared = row_type
         self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
 
@@ -70,12 +82,14 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
         if self._columns:
             for name in self._columns:
                 if name not in schema.names:
-                    raise SourceError(f"{path} has no column {name!r}; it has {', '.join(schema.names)}")
+                    raise MalformedRecord(f"{path} has no column {name!r}; it has {', '.join(schema.names)}")
             schema = pa.schema([schema.field(name) for name in self._columns])
         try:
             return row_type_of(schema)
         except UnsupportedColumn as error:
-            raise SourceError(f"{path}: {error}. Leave it out by naming the columns to read: columns=[...].") from error
+            raise MalformedRecord(
+                f"{path}: {error}. Leave it out by naming the columns to read: columns=[...]."
+            ) from error
 
 
 def _opened(file: InputFile) -> pq.ParquetFile:
@@ -86,7 +100,7 @@ def _opened(file: InputFile) -> pq.ParquetFile:
     except FileNotFoundError:
         raise SourceError(f"{path} is missing")
     except pa.ArrowException as error:
-        raise SourceError(f"{path} is not a Parquet file, or is truncated: {_first_line(error)}") from error
+        raise MalformedRecord(f"{path} is not a Parquet file, or is truncated: {_first_line(error)}") from error
     except OSError as error:
         raise SourceError(f"{path} cannot be opened as a Parquet file: {_first_line(error)}") from error
 
@@ -110,6 +124,10 @@ class _OpenParquet(OpenFile):
                 row = behind
             skip_rows = 0
 
+    def record_at(self, position: Position, row: pa.RecordBatch) -> Record:
+        group, index = position
+        return Record(f"{self._path}, row group {group}, row {index}", self._path, index, shown_row(row))
+
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._file.iter_batches(
@@ -117,9 +135,9 @@ class _OpenParquet(OpenFile):
             ):
                 yield conform(batch, self._schema)
         except UnsupportedColumn as error:
-            raise SourceError(f"{self._path}, row group {group}: {error}") from error
+            raise MalformedRecord(f"{self._path}, row group {group}: {error}") from error
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(
+            raise fault_of(error)(
                 f"{self._path}, row group {group} cannot be read, the file is damaged: {_first_line(error)}"
             ) from error
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.files.file_formats import OpenFile, Portion, Position
+from penstock.datastream.connectors.base import MalformedRecord
+from penstock.datastream.connectors.files.file_formats import OpenFile, Portion, Position, Record
 from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.files.text_bytes import LineNumbers, TextBytes
@@ -156,6 +156,8 @@ class RecordFile(OpenFile):
         self._first_record = first_record
         self._text = TextBytes(file)
         self._lines = LineNumbers(file)
+        self._block: tuple[bytes, int, frozenset[int]] = b"", 0, frozenset()
+        """The block that was decoded last: its bytes, its offset, and where in it records begin that were refused."""
         self._nothing = pa.RecordBatch.from_pylist([], schema=decoder.schema)
 
     def close(self) -> None:
@@ -202,7 +204,7 @@ class RecordFile(OpenFile):
             if cut or (is_last and not window):
                 return window[:cut], ahead[cut:], True
             if size >= _RECORD_BYTES_MAX and not self._decoder.line_breaks_in_records:
-                raise SourceError(
+                raise MalformedRecord(
                     f"{self._path}, line {self._lines.line_at(at)} is longer than {_RECORD_BYTES_MAX} bytes. "
                     "Is it a file of lines?"
                 )
@@ -235,6 +237,7 @@ class RecordFile(OpenFile):
                 batch = self._decoder.decode(data)
             except RefusedRecords:
                 batch, rejected, used = self._separate(data, at)
+        self._block = data[:used], at, frozenset(start for start, _, _ in rejected)
         taken = min(skip_rows, batch.num_rows)
         return Portion(
             batch.slice(taken),
@@ -278,6 +281,15 @@ class RecordFile(OpenFile):
                 return _joined(good, decoder.schema), rejected, int(starts[ranges[-1][0]])
         return _joined(good, decoder.schema), rejected, len(data)
 
+    def record_at(self, position: Position, row: pa.RecordBatch) -> Record:
+        data, at, refused = self._block
+        assert position.at == at, "the row is of an earlier block"
+        starts, ends = self._decoder.bounds(data)
+        bounds = [bound for bound in zip(starts.tolist(), ends.tolist()) if bound[0] not in refused]
+        start, end = bounds[position.row]
+        line = self._lines.line_at(at + start)
+        return Record(f"{self._path}, line {line}", self._path, line, _text(data[start:end]))
+
     def _rejected_batch(self, data: bytes, at: int, rejected: list[tuple[int, int, str]]) -> pa.RecordBatch:
         columns = [
             [self._path] * len(rejected),
@@ -287,13 +299,13 @@ class RecordFile(OpenFile):
         ]
         return pa.RecordBatch.from_arrays(list(map(pa.array, columns)), schema=MALFORMED_ROW_TYPE.schema)
 
-    def _error(self, data: bytes, at: int, start: int, end: int, reason: str) -> SourceError:
+    def _error(self, data: bytes, at: int, start: int, end: int, reason: str) -> MalformedRecord:
         shown = _text(data[start:end][: 4 * _SHOWN_CHARACTERS])
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[:_SHOWN_CHARACTERS] + "..."
         line = self._lines.line_at(at + start)
         way_out = f" {self._decoder.way_out}" if self._decoder.way_out else ""
-        return SourceError(f"{self._path}, line {line} cannot be read: {reason}. The line: {shown!r}.{way_out}")
+        return MalformedRecord(f"{self._path}, line {line} cannot be read: {reason}. The line: {shown!r}.{way_out}")
 
 
 def _ranges_between(known: list[int], count: int) -> list[tuple[int, int]]:

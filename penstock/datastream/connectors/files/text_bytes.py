@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.datastream.connectors.files.input_file import InputFile, fault_of
 
 UNKNOWN_END = 2**63 - 1
 """The end of a split of a compressed file, whose length nobody knows before it is read."""
@@ -109,7 +109,7 @@ class TextBytes:
                 part = self._stream.read(size)
             except (OSError, pa.ArrowException) as error:
                 what = f"{self._compression} data" if self._compression else "it"
-                raise SourceError(
+                raise fault_of(error)(
                     f"{self._path} cannot be read behind {self._offset} bytes of text: {what} is damaged or cut off "
                     f"({error}). Put the whole file in its place."
                 ) from error

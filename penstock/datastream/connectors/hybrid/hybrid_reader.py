@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
 
@@ -130,6 +130,14 @@ class HybridReader(SourceReader):
         self._skipped_before += reader.skipped_rows
         self._reader, self.waits_for_others = None, not self._no_more
         reader.close()
+
+    def place_of(self, row: int) -> str:
+        assert self._reader is not None
+        return self._reader.place_of(row)
+
+    def refuse(self, refused: Mapping[int, str]) -> Collection[int]:
+        assert self._reader is not None
+        return self._reader.refuse(refused)
 
     def take_rejected(self) -> pa.RecordBatch | None:
         if self._reader is not None and (rejected := self._reader.take_rejected()) is not None:

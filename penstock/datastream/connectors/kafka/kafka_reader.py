@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -13,10 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceChanged, SourceError, SourceReader
+from penstock.datastream.connectors.base import (
+    MalformedRecord,
+    NotReady,
+    ReaderContext,
+    SourceChanged,
+    SourceError,
+    SourceReader,
+)
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
-from penstock.datastream.connectors.kafka.records_ahead import Partition, RecordsAhead
+from penstock.datastream.connectors.kafka.records_ahead import Partition, Piece, RecordsAhead
 from penstock.datastream.connectors.messages.decoding import MessageDecoder
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
@@ -54,6 +61,7 @@ class KafkaReader(SourceReader):
         self._finished: list[str] = []
         self._rejected: list[tuple[str, int, str, str]] = []
         self._current = ""
+        self._last: tuple[RecordsAhead, Piece] | None = None
         self._no_more = False
         self._wait_ms = 1.0
         self._lag_at_s = 0.0
@@ -130,7 +138,7 @@ class KafkaReader(SourceReader):
         partition = records.partition
         piece = records.take(rows_max, self._decoder)
         for index, reason in piece.refused.items():
-            self._reject(partition, int(records.offsets[index]), records.values[index] or b"", reason)
+            self._reject(records, index, reason)
         if records.is_empty:
             self._ahead.popleft()
             partition.next = records.next
@@ -140,14 +148,40 @@ class KafkaReader(SourceReader):
             partition.next = int(records.offsets[records.at - 1]) + 1
         if piece.rows.num_rows:
             self._current = partition.id
+            self._last = records, piece
             self._measure_lag()
         return piece.rows
 
-    def _reject(self, partition: Partition, offset: int, value: bytes, reason: str) -> None:
+    def place_of(self, row: int) -> str:
+        assert self._last is not None
+        records, piece = self._last
+        return f"{records.partition}, offset {records.offsets[piece.record_of(row)]}"
+
+    def refuse(self, refused: Mapping[int, str]) -> Collection[int]:
+        """Treat records whose time cannot be read as those that cannot be deserialized.
+
+        Args:
+            refused: The reasons, by the index of the row.
+
+        Returns:
+            All rows of these records.
+
+        Raises:
+            MalformedRecord: `MalformedRows.fail()` is set.
+        """
+        assert self._last is not None
+        records, piece = self._last
+        reasons = {piece.record_of(row): reason for row, reason in sorted(refused.items(), reverse=True)}
+        for index, reason in sorted(reasons.items()):
+            self._reject(records, index, reason)
+        return [row for index in reasons for row in piece.rows_of(index)]
+
+    def _reject(self, records: RecordsAhead, index: int, reason: str) -> None:
+        partition, offset, value = records.partition, int(records.offsets[index]), records.values[index] or b""
         if self._malformed.is_side_output:
             self._rejected.append((str(partition), offset, value.decode(errors="replace"), reason))
         elif self._malformed.fails and not self._decoder.skips_refused:
-            raise SourceError(
+            raise MalformedRecord(
                 f"{partition}, offset {offset}: the value {value[:100]!r} cannot be read: {reason}. Correct the "
                 "deserializer, or say what becomes of such records: KafkaSourceBuilder.set_malformed_records("
                 "MalformedRows.skip()) or MalformedRows.side_output(tag)"

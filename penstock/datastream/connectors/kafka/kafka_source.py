@@ -251,7 +251,9 @@ class KafkaSourceBuilder:
         return self
 
     def set_malformed_records(self, malformed: MalformedRows) -> KafkaSourceBuilder:
-        """Set what happens to records whose values cannot be deserialized.
+        """Set what happens to records whose values cannot be deserialized, or whose event time cannot be read.
+
+        Time is read by the strategy of `from_source`: a null in its timestamp column, or an error of its assigner.
 
         Args:
             malformed: `MalformedRows.fail()` (the default), `.skip()` or `.side_output(tag)`. In its rows, `file` names

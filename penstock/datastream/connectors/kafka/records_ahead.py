@@ -35,10 +35,40 @@ class Partition:
 
 @dataclass
 class Piece:
-    """Holds the rows of some records, and by their indices why others were refused."""
+    """Holds the rows of some records, and by their indices why others were refused.
+
+    `first` is the record of the first row; `messages`: of each row, its record; None: one row each.
+    """
 
     rows: pa.RecordBatch
     refused: dict[int, str]
+    first: int = 0
+    messages: npt.NDArray[np.int64] | None = None
+
+    def record_of(self, row: int) -> int:
+        """Return the index of the record that a row was decoded from.
+
+        Args:
+            row: The index of the row.
+
+        Returns:
+            The index of the record.
+        """
+        return self.first + row if self.messages is None else int(self.messages[row])
+
+    def rows_of(self, record: int) -> range:
+        """Return the rows that a record has become.
+
+        Args:
+            record: The index of the record.
+
+        Returns:
+            The indices of its rows, which follow each other.
+        """
+        if self.messages is None:
+            return range(record - self.first, record - self.first + 1)
+        first, behind = np.searchsorted(self.messages, [record, record + 1]).tolist()
+        return range(first, behind)
 
 
 @dataclass
@@ -90,9 +120,9 @@ class RecordsAhead:
         self.at = min(first + wanted, decoded.end)
         refused = {index: reason for index, reason in decoded.refused.items() if first <= index < self.at}
         if decoded.messages is None:
-            return Piece(decoded.rows.slice(first - decoded.first, self.at - first), refused)
+            return Piece(decoded.rows.slice(first - decoded.first, self.at - first), refused, first)
         row, behind = np.searchsorted(decoded.messages, [first, self.at]).tolist()
-        return Piece(decoded.rows.slice(row, behind - row), refused)
+        return Piece(decoded.rows.slice(row, behind - row), refused, first, decoded.messages[row:behind])
 
     def _decode(self, count: int, decoder: MessageDecoder) -> _Decoded:
         first, end = self.at, min(self.at + count, len(self.values))

@@ -10,10 +10,10 @@ import pyarrow as pa
 from penstock.common.scalar_types import PICKLED
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.datastream.connectors.base import (
+    MalformedRecord,
     NotReady,
     ReaderContext,
     Source,
-    SourceError,
     SourceReader,
     SplitEnumerator,
 )
@@ -40,7 +40,7 @@ class CollectionSource(Source):
         return self._type_info
 
     def validate(self) -> None:
-        """Encode all rows. Raises `SourceError`, which names the first row that does not fit its type."""
+        """Encode all rows. Raises `MalformedRecord`, which names the first row that does not fit its type."""
         for first in range(0, len(self._rows), _ROWS_ENCODED_AT_ONCE):
             self._encode(first)
 
@@ -63,7 +63,9 @@ class CollectionSource(Source):
             return pa.RecordBatch.from_arrays(row_type.encode(rows), schema=row_type.schema)
         except RowTypeError as error:
             place = f"row {first + error.row_index} of the collection"
-            raise SourceError(f"{re.sub(r'^row [0-9]+', place, str(error))}. Correct the row, or its type.") from error
+            raise MalformedRecord(
+                f"{re.sub(r'^row [0-9]+', place, str(error))}. Correct the row, or its type."
+            ) from error
 
 
 class _CollectionReader(SourceReader):
@@ -72,6 +74,7 @@ class _CollectionReader(SourceReader):
         self._offset: int | None = None
         self._encoded: pa.RecordBatch | None = None
         self._encoded_first = 0
+        self._first = 0
         self._finished: list[str] = []
         self._no_more = False
 
@@ -93,8 +96,12 @@ class _CollectionReader(SourceReader):
             self._encoded_first = self._offset
             self._encoded = self._source._encode(self._offset)
         batch = self._encoded.slice(self._offset - self._encoded_first, rows_max)
+        self._first = self._offset
         self._offset += batch.num_rows
         return batch
+
+    def place_of(self, row: int) -> str:
+        return f"row {self._first + row} of the collection"
 
     def finished_splits(self) -> list[str]:
         finished, self._finished = self._finished, []

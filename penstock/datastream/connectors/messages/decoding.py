@@ -20,6 +20,10 @@ class RefusedMessage(Exception):
     """Reports that some message of a batch cannot be decoded. The message says what is wrong."""
 
 
+_OF_A_VALUE = (ValueError, TypeError, ArithmeticError, LookupError, NotImplementedError, RecursionError)
+"""The errors by which Python and Arrow say that a value is none of its type."""
+
+
 class MessageDecoder(ABC):
     """Decodes batches of messages. A batch is decoded whole, or refused whole."""
 
@@ -196,7 +200,17 @@ class PythonDecoder(MessageDecoder):
         except RowTypeError as error:
             raise RefusedMessage(f"{name} returned what is no {row_type}: {error}") from error
         except Exception as error:
+            if _is_of_the_world(error):
+                raise
             raise RefusedMessage(f"{name}.deserialize raised {type(error).__name__}: {error}") from error
+
+
+def _is_of_the_world(error: Exception) -> bool:
+    """Return whether a restart may help: a connection or a file failed, not the message. Damaged data is an `OSError`
+    without a number, of gzip for example.
+    """
+    is_io = isinstance(error, ConnectionError | TimeoutError)
+    return is_io or (isinstance(error, OSError) and error.errno is not None)
 
 
 @dataclass
@@ -226,7 +240,7 @@ def decode_all(decoder: MessageDecoder, values: Sequence[bytes | None]) -> Decod
         taken = [index for index, value in enumerate(values) if value is not None]
         values = [values[index] for index in taken]
     try:
-        rows = decoder.decode(values)
+        rows = _decode(decoder, values)
         return Decoded(rows, _messages(decoder, rows, taken))
     except RefusedMessage:
         parts: list[pa.RecordBatch] = []
@@ -237,6 +251,17 @@ def decode_all(decoder: MessageDecoder, values: Sequence[bytes | None]) -> Decod
         return Decoded(
             rows, _messages(decoder, rows, kept), {taken[index]: reason for index, reason in refused.items()}
         )
+
+
+def _decode(decoder: MessageDecoder, values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Decode messages. An error that the decoder has not foreseen is one of a message, too.
+
+    Without this: the error names no record, and the job restarts at the same record for ever.
+    """
+    try:
+        return decoder.decode(values)
+    except _OF_A_VALUE as error:
+        raise RefusedMessage(f"{type(error).__name__}: {error}") from error
 
 
 def _messages(decoder: MessageDecoder, rows: pa.RecordBatch, decoded: Sequence[int]) -> Sequence[int]:
@@ -252,7 +277,7 @@ def _halve(
     refused: dict[int, str],
 ) -> None:
     try:
-        parts.append(decoder.decode(values))
+        parts.append(_decode(decoder, values))
     except RefusedMessage as error:
         if len(values) == 1:
             refused[first] = str(error)
