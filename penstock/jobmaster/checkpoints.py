@@ -8,7 +8,7 @@ canonical: slots are notified, sinks commit, what it subsumes is deleted. A chec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, c
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.failed_checkpoints import FailedCheckpoints
+from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.job_life import JobLife
@@ -99,9 +100,11 @@ class Checkpoints:
         history: CheckpointHistory,
         savepoints: Savepoints,
         rescales: Rescales,
+        positions: FinalPositions,
         ports: MasterPorts,
     ) -> None:
         self.coordinator = coordinator
+        self._positions = positions
         self._job = job
         self._life = life
         self._running = running
@@ -206,7 +209,7 @@ class Checkpoints:
             self._write_savepoint(publish, triggered)
             return
         if publish.barrier.kind is SnapshotKind.COMMITS_ONLY:
-            self._commit_at_end(publish)
+            self._commit_at_end(publish, triggered)
             return
         assert self._job_directory.conversations is not None
         publication = self._publication_of(publish, triggered)
@@ -256,7 +259,7 @@ class Checkpoints:
                 self._not_published(checkpoint_id, failure)
             elif savepoint.stops:
                 self.coordinator.on_written(checkpoint_id)
-                self._stop_with(savepoint, metadata, publish)
+                self._stop_with(savepoint, metadata, publish, triggered)
             else:
                 self._notify_slots(checkpoint_id, aborted=False, commits=False)
                 self.execute(self.coordinator.on_saved(checkpoint_id, self._clock.monotonic_ms()))
@@ -264,11 +267,13 @@ class Checkpoints:
 
         self._savepoints.write(publish, metadata, written)
 
-    def _stop_with(self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint) -> None:
+    def _stop_with(
+        self, savepoint: Savepoint, metadata: Metadata, publish: PublishCheckpoint, triggered: _Triggered
+    ) -> None:
         """Make the savepoint the job's last checkpoint. Once it is in the log it is the only way forward."""
         conversations, publication = self._job_directory.conversations, self._job_directory.publication
         if conversations is None or publication is None:
-            self._commit_at_end(publish)
+            self._commit_at_end(publish, triggered)
             self._savepoints.succeeded(savepoint)
             return
 
@@ -330,10 +335,11 @@ class Checkpoints:
         if metadata.is_final:
             self._life.machine.on_finishing()
         self._notify_slots(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
-        if self._running.sources is not None and self._running.id is not None:
-            self._running.sources.checkpoint_completed(metadata)
+        if self._running.sources is not None and self._running.id is not None and not metadata.is_final:
+            self._running.sources.checkpoint_completed(metadata.subtasks)
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
-        self._commits.add(own, self._life.finish if metadata.is_final else _nothing)
+        report = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._life.finish)
+        self._commits.add(own, report if metadata.is_final else _nothing)
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
@@ -343,20 +349,19 @@ class Checkpoints:
         if not metadata.is_final:
             self._rescales.on_published(metadata.checkpoint_id)
 
-    def _commit_at_end(self, publish: PublishCheckpoint) -> None:
+    def _commit_at_end(self, publish: PublishCheckpoint, triggered: _Triggered) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
         self._life.machine.on_finishing()
         checkpoint_id = publish.barrier.checkpoint_id
         prepared = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
         committables = [msgspec.structs.replace(c, checkpoint_id=checkpoint_id) for c in prepared]
-        self._commits.add(committables, self._committed_at_end(checkpoint_id))
+        subtasks = [subtask for ack in publish.acks for subtask in ack.subtasks]
 
-    def _committed_at_end(self, checkpoint_id: int) -> Callable[[], None]:
-        def confirmed() -> None:
+        def finish() -> None:
             self.execute(self.coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
             self._life.finish()
 
-        return confirmed
+        self._commits.add(committables, partial(self._positions.report, triggered.enumerators, subtasks, finish))
 
 
 def _nothing() -> None:

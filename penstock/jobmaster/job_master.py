@@ -25,6 +25,7 @@ from penstock.jobmaster.events import (
     RescaleRequested,
     SavepointRequested,
 )
+from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.generations import Generations
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
@@ -114,6 +115,7 @@ class JobMaster:
             self._adopt,
             ports,
         )
+        positions = FinalPositions(job, source_work, ports)
         self._checkpoints = Checkpoints(
             job,
             life,
@@ -124,13 +126,14 @@ class JobMaster:
             self.history,
             self.savepoints,
             self.rescales,
+            positions,
             ports,
         )
         self._reporter = Reporter(graph, identity.job_id, self.lifecycle, self.history)
         self._reporter.rescales = lambda: self.rescales.reports
         self._generations = Generations(job, life, self.running, self._checkpoints, self._reporter, ports, source_work)
         self._recovery = JobRecovery(
-            job, life, self.job_directory, self.commits, coordinator, self.rescales, self._adopt, ports
+            job, life, self.job_directory, self.commits, coordinator, self.rescales, self._adopt, positions, ports
         )
         self._ending = JobEnding(job, life, self._links, self.job_directory, self.commits, self._finished_with, ports)
         self._adaptive = None

@@ -12,6 +12,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import committables_of
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.fit import fitted_in_steps, nothing_to_resume, refusal
 from penstock.jobmaster.identity import CheckpointToStartFrom
 from penstock.jobmaster.job_directory import JobDirectory
@@ -69,8 +70,10 @@ class JobRecovery:
         coordinator: CheckpointCoordinator,
         rescales: Rescales,
         adopt: Callable[[JobGraph], None],
+        positions: FinalPositions,
         ports: MasterPorts,
     ) -> None:
+        self._positions = positions
         self._job = job
         self._life = life
         self._job_directory = job_directory
@@ -221,7 +224,11 @@ class JobRecovery:
                     f"Now it ends; a new job starts from there with -s {savepoint}"
                 )
             self._life.machine.on_finishing()
-            self._commits.add(committables, self._life.finish)
+            metadata = point.metadata
+            self._commits.add(
+                committables,
+                partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._life.finish),
+            )
         else:
             self._commits.add(committables)
 

@@ -286,9 +286,19 @@ def _not_taken(directory: str, why: str) -> SavepointFailed:
 
 
 def last_checkpoint(metadata: Metadata, directory: str) -> NewCheckpoint:
-    """Return what the job's log says of a savepoint that stops the job: its output to commit, and where it is."""
+    """Return what the job's log says of a savepoint that stops the job: its output to commit, the positions of its
+    sources to report, and where it is.
+    """
     subtasks = [
-        msgspec.structs.replace(s, inputs=[], outputs=[], layers=[], keyed=[], schemas=[], parts=[])
+        msgspec.structs.replace(
+            s,
+            inputs=[],
+            outputs=[],
+            layers=[],
+            keyed=[],
+            schemas=[],
+            parts=[part for part in s.parts if part.name == "splits" and not part.kind],
+        )
         for s in metadata.subtasks
     ]
     last = msgspec.structs.replace(metadata, segments=[], subtasks=subtasks, is_final=True, savepoint=directory)

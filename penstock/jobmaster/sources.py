@@ -17,7 +17,7 @@ from penstock.datastream.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.master_ports import BlockingWork
 from penstock.protocol.values.elements import SubtaskId
-from penstock.protocol.values.metadata import EnumeratorState, Metadata
+from penstock.protocol.values.metadata import EnumeratorState, SubtaskSnapshot
 
 ASK_AGAIN_MS = 200.0
 
@@ -74,6 +74,7 @@ class SplitDistribution:
         self._warn = warn
         self._clock = clock
         self._is_over = False
+        self._when_reported: list[Callable[[], None]] = []
         self._waiting: dict[SubtaskId, None] = {}
         self._told: set[SubtaskId] = set()
         """The waiting subtasks that know that there is no split for them now."""
@@ -178,16 +179,27 @@ class SplitDistribution:
 
         self._work.submit(f"discover {name}", lambda: _guarded(source.operator, source.enumerator.discover), done)
 
-    def checkpoint_completed(self, metadata: Metadata) -> None:
-        """Let enumerators report a checkpoint's positions outside the job."""
+    def checkpoint_completed(self, subtasks: Sequence[SubtaskSnapshot]) -> None:
+        """Let enumerators report a checkpoint's positions outside the job. `subtasks`: of the checkpoint."""
         for source in self._sources.values():
             if source.enumerator.wants_checkpoints and not self._is_over:
                 uid = source.operator.uid
                 own = (uid, "splits", "")
-                parts = [p for s in metadata.subtasks for p in s.parts if (p.operator, p.name, p.kind) == own]
+                parts = [p for s in subtasks for p in s.parts if (p.operator, p.name, p.kind) == own]
                 source.completed = [item for part in parts for item in part.items]
                 if not source.is_reporting:
                     self._report(source)
+
+    def when_reported(self, action: Callable[[], None]) -> None:
+        """Call `action` once all positions are reported, or could not be."""
+        self._when_reported.append(action)
+        self._settle_reports()
+
+    def _settle_reports(self) -> None:
+        if not any(source.is_reporting for source in self._sources.values()):
+            waiting, self._when_reported = self._when_reported, []
+            for action in waiting:
+                action()
 
     def _report(self, source: _Source) -> None:
         splits, source.completed = source.completed or [], None
@@ -204,6 +216,7 @@ class SplitDistribution:
                 )
             if source.completed is not None:
                 self._report(source)
+            self._settle_reports()
 
         self._work.submit("report positions", lambda: source.enumerator.checkpoint_completed(splits), done)
 

@@ -136,6 +136,8 @@ class SubtaskCheckpoints:
         if cut.stores:
             capture.state = source.state_snapshot(cut.checkpoint_id, cut.barrier.predecessor_id)
             capture.parts = source.operator_parts(cut.checkpoint_id)
+        else:
+            capture.parts = source.feed.parts()  # a source reports the end of its input with these commits
         capture.sync_ms = self._clock.monotonic_ms() - cut.taken_ms
         if cut.unaligned:
             self._went_unaligned(cut.checkpoint_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Callable, NamedTuple, TypeVar
 
 import numpy as np
@@ -68,6 +68,7 @@ class SourceFeed:
         output: Takes the rows that the reader could not read.
         request_splits: Asks the JobMaster for splits.
         alignment: Pauses the source while it is ahead of its group in event time; None: it is in none.
+        finished_splits: The splits that the snapshot named, if it was taken after the end of the data.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SourceFeed:
         clock: Clock,
         request_splits: Callable[[], None],
         alignment: SourceAlignment | None = None,
+        finished_splits: Sequence[bytes] = (),
     ) -> None:
         self.ended = False
         self.reader = reader
@@ -89,6 +91,7 @@ class SourceFeed:
         self._clock = clock
         self._request_splits = request_splits
         self._alignment = alignment
+        self._finished_splits = list(finished_splits)
         self._splits_requested = False
         self._ends_early = False
 
@@ -194,7 +197,11 @@ class SourceFeed:
 
     def parts(self) -> list[OperatorPart]:
         """Return what a snapshot holds of the reader."""
-        return [] if self.reader is None else [OperatorPart(self._operator.uid, "splits", self.reader.snapshot())]
+        if self.reader is not None:
+            return [OperatorPart(self._operator.uid, "splits", self.reader.snapshot())]
+        # Without this: their ends are never committed outside, if the checkpoint that ended them was not reported.
+        kept = self._finished_splits
+        return [OperatorPart(self._operator.uid, "splits", kept)] if kept else []
 
     def close(self) -> None:
         if self.reader is not None:

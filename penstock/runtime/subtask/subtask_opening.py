@@ -256,7 +256,10 @@ class SubtaskOpening:
             return GateFeed(deployed, event_time, work.keyed)
         request = SplitsRequested(shared.generation, shared.slot, deployed.id)
         source, alignment = self._vertex.operators[0], self._alignment(event_time)
-        return SourceFeed(source, reader, output, event_time, self._clock, lambda: shared.send(request), alignment)
+        kept = self._restore.part(source.uid, "splits") if reader is None else []
+        return SourceFeed(
+            source, reader, output, event_time, self._clock, lambda: shared.send(request), alignment, kept
+        )
 
     def _alignment(self, event_time: SubtaskClock) -> SourceAlignment | None:
         shared, strategy = self._shared, self._vertex.operators[0].watermark_strategy

@@ -104,7 +104,7 @@ def test_each_source_reports_its_own_positions() -> None:
     of_second = enumerator.on_discovered(enumerator.discover())[0]
     enumerator.checkpoint_completed(of_first)  # completes behind the switch
     enumerator.checkpoint_completed(of_second)
-    assert (first.reported, second.reported) == ([[0, 1]], [[10, 11]])
+    assert (first.reported, second.reported) == ([[0, 1], [0, 1]], [[10, 11]])
 
 
 def test_what_is_discovered_for_a_source_that_has_ended_is_ignored() -> None:

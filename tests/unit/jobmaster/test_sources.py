@@ -15,7 +15,7 @@ from penstock.graph.job_graph import JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
 from penstock.protocol.values.elements import SubtaskId
-from penstock.protocol.values.metadata import Metadata, OperatorPart, SubtaskSnapshot
+from penstock.protocol.values.metadata import OperatorPart, SubtaskSnapshot
 
 UID = "a" * 32
 
@@ -162,10 +162,10 @@ def test_a_discovery_that_fails_fails_the_job_and_names_the_source() -> None:
     assert "source 'orders'" in str(failure) and "no broker" in str(failure) and failure.restartable
 
 
-def completed(*splits: bytes) -> Metadata:
+def completed(*splits: bytes) -> list[SubtaskSnapshot]:
     snapshot = SubtaskSnapshot(0, 0, [], [], [], [], [], [OperatorPart(UID, "splits", list(splits))], [])
     other = msgspec.structs.replace(snapshot, vertex=1, parts=[OperatorPart("b" * 32, "splits", [b"another's"])])
-    return Metadata(2, "job", "job", 7, 1, 1, "i", 0, False, [], [], [], [snapshot, other], [], [])
+    return [snapshot, other]
 
 
 def test_positions_of_completed_checkpoints_are_reported_the_newest_first_of_those_that_wait() -> None:

@@ -43,6 +43,8 @@ class HybridEnumerator(SplitEnumerator):
             )
         # Replaced, never changed: `discover` and `checkpoint_completed` read it in another thread.
         self._current = self._begin(number, state)
+        self._earlier: dict[int, SplitEnumerator] = {}
+        """The enumerators of sources that were read to their ends, which may still report positions."""
         self._notified: set[int] = set()
         self._finished: set[int] = set()
 
@@ -60,6 +62,7 @@ class HybridEnumerator(SplitEnumerator):
             self._finished.add(subtask)
             if len(self._finished) < self._parallelism:
                 return []
+            self._earlier[self._current.number] = self._current.enumerator
             self._current = self._begin(self._current.number + 1, None)
             self._notified, self._finished = set(), set()
         splits = self._current.enumerator.next_splits(subtask)
@@ -125,14 +128,31 @@ class HybridEnumerator(SplitEnumerator):
 
     @property
     def wants_checkpoints(self) -> bool:  # type: ignore[override]
-        """Return whether the present source reports positions outside the job."""
-        return self._current.enumerator.wants_checkpoints
+        """Return whether the present source reports positions outside the job, or an earlier one may."""
+        return self._current.number > 1 or self._current.enumerator.wants_checkpoints
 
     def checkpoint_completed(self, splits: list[bytes]) -> None:
-        current, numbered = self._current, [take_number(split) for split in splits]
-        own = [split for number, split in numbered if number == current.number and split is not None]
-        if own or not numbered:
-            current.enumerator.checkpoint_completed(own)
+        """Let each source report the positions of its own splits.
+
+        Args:
+            splits: The splits of all readers, also of sources that they have read to their ends.
+        """
+        current, by_number = self._current, dict[int, list[bytes]]()
+        for number, split in map(take_number, splits):
+            if split is not None:
+                by_number.setdefault(number, []).append(split)
+        if not splits:
+            by_number[current.number] = []
+        for number, own in sorted(by_number.items()):
+            enumerator = current.enumerator if number == current.number else self._enumerator_of(number)
+            if enumerator.wants_checkpoints:
+                enumerator.checkpoint_completed(own)
+
+    def _enumerator_of(self, number: int) -> SplitEnumerator:
+        """Return the enumerator of an earlier source; one that only reports, if the source ended before a restore."""
+        if number not in self._earlier:
+            self._earlier[number] = self._sources[number - 1].create_enumerator(self._parallelism, None)
+        return self._earlier[number]
 
     @property
     def is_processing_backlog(self) -> bool:  # type: ignore[override]

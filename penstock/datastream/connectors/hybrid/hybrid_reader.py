@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.datastream.connectors.base import NotReady, SourceError, SourceReader
-from penstock.datastream.connectors.hybrid.numbered import take_number, with_number
+from penstock.datastream.connectors.hybrid.numbered import is_read, take_number, with_number
 
 _ASK_AGAIN_MS = 10.0
 
@@ -30,6 +30,8 @@ class HybridReader(SourceReader):
         """The splits of the present source that have not been reported as finished."""
         self._finished: list[str] = []
         self._rejected: list[pa.RecordBatch] = []
+        self._read: list[bytes] = []
+        """The splits that readers of earlier sources keep at their ends, for positions that are reported outside."""
         self._skipped_before = 0
         self._has_all = False
         self._no_more = False
@@ -47,7 +49,8 @@ class HybridReader(SourceReader):
             SourceError: The splits of an earlier source have not been read.
         """
         added, is_end = [], False
-        for number, split in map(take_number, splits):
+        self._read += [split for split in splits if is_read(split)]
+        for number, split in map(take_number, [split for split in splits if not is_read(split)]):
             if self._reader is not None and number != self._number:
                 raise SourceError(
                     f"splits of source {number} of a HybridSource came while source {self._number} is read: the "
@@ -94,7 +97,8 @@ class HybridReader(SourceReader):
         return finished
 
     def snapshot(self) -> list[bytes]:
-        return [] if self._reader is None else [with_number(self._number, split) for split in self._reader.snapshot()]
+        present = [] if self._reader is None else self._reader.snapshot()
+        return [*self._read, *[with_number(self._number, split) for split in present]]
 
     def _named(self, splits: list[str]) -> list[str]:
         return [f"{self._number}/{split}" for split in splits]
@@ -128,6 +132,7 @@ class HybridReader(SourceReader):
         if (rejected := reader.take_rejected()) is not None:
             self._rejected.append(rejected)
         self._skipped_before += reader.skipped_rows
+        self._read += [with_number(self._number, split, is_read=True) for split in reader.snapshot()]
         self._reader, self.waits_for_others = None, not self._no_more
         reader.close()
 

@@ -12,15 +12,17 @@ from typing import Any
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
-_SOURCE, _JSON, _BYTES, _END = "source", "is", "base64", "ends"
+_SOURCE, _JSON, _BYTES, _END, _IS_READ = "source", "is", "base64", "ends", "is_read"
 
 
-def with_number(number: int, data: bytes) -> bytes:
+def with_number(number: int, data: bytes, is_read: bool = False) -> bytes:
     """Return `data`, which a source has encoded, with the number of that source.
 
     Args:
         number: The source, from 1.
         data: A split, or the state of an enumerator.
+        is_read: True for a split of a source that has been read to its end: nobody reads it, but its source may want to
+            report its position outside the job.
 
     Returns:
         JSON.
@@ -30,7 +32,21 @@ def with_number(number: int, data: bytes) -> bytes:
         is_json = encode_split(found) == data
     except ValueError:
         is_json = False
-    return encode_split({_SOURCE: number, **({_JSON: found} if is_json else {_BYTES: base64.b64encode(data).decode()})})
+    kept = {_JSON: found} if is_json else {_BYTES: base64.b64encode(data).decode()}
+    return encode_split({_SOURCE: number, **kept, **({_IS_READ: True} if is_read else {})})
+
+
+def is_read(data: bytes) -> bool:
+    """Return whether a split is of a source that has been read to its end.
+
+    Args:
+        data: What `with_number` or `end_of` returned.
+
+    Returns:
+        True or False.
+    """
+    found: Any = decode_split(data)
+    return isinstance(found, dict) and bool(found.get(_IS_READ))
 
 
 def end_of(number: int) -> bytes:

@@ -42,6 +42,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._is_first = bool(state["is_first"])
         self._waiting: list[bytes] = [encode_split(split) for split in state["waiting"]]
         self._has_answer = False
+        self._committed_ends: set[tuple[str, int]] = set()
 
     def next_splits(self, subtask: int) -> list[bytes] | None:
         mine = [split for split in self._waiting if self._owner(split) == subtask]
@@ -82,8 +83,20 @@ class KafkaEnumerator(SplitEnumerator):
         return assigned
 
     def checkpoint_completed(self, splits: list[bytes]) -> None:
+        """Commit the offsets of a checkpoint to the group; the end of a partition that was read to its end once.
+
+        Other offsets are committed again and again, because brokers forget those of a group that is silent.
+
+        Args:
+            splits: The splits of all readers.
+        """
         decoded = [decode_split(split) for split in splits]
-        self._discovery.commit({KafkaTopicPartition(s["topic"], s["partition"]): s["next"] for s in decoded})
+        ended = {(s["topic"], s["partition"]) for s in decoded if s["stop"] is not None and s["next"] >= s["stop"]}
+        offsets = {(s["topic"], s["partition"]): s["next"] for s in decoded}
+        self._discovery.commit(
+            {KafkaTopicPartition(*at): offset for at, offset in offsets.items() if at not in self._committed_ends}
+        )
+        self._committed_ends |= ended
 
     def _owner(self, split: bytes) -> int:
         decoded = decode_split(split)

@@ -17,12 +17,12 @@ from penstock.datastream.connectors.base import (
     MalformedRecord,
     NotReady,
     ReaderContext,
-    SourceChanged,
     SourceError,
     SourceReader,
 )
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
+from penstock.datastream.connectors.kafka.partition_errors import fault_of
 from penstock.datastream.connectors.kafka.records_ahead import Partition, Piece, RecordsAhead
 from penstock.datastream.connectors.messages.decoding import MessageDecoder
 from penstock.datastream.connectors.splits import decode_split, encode_split
@@ -44,6 +44,22 @@ _DEFAULTS = {
 }
 
 
+# Offsets are the checkpoint's. One that does not exist any more is an error, not a reason to skip rows.
+_OURS = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
+
+
+def check_consumer(properties: Mapping[str, Any]) -> None:
+    """Make a consumer as readers do, and discard it. Without this: a wrong property ends each attempt of the job.
+
+    Args:
+        properties: The client's, translated.
+
+    Raises:
+        SourceError: The client refuses one.
+    """
+    make(client_library().Consumer, _DEFAULTS | dict(properties) | _OURS, SourceError).close()
+
+
 class KafkaReader(SourceReader):
     """Reads all its partitions at once, in the order in which the brokers answer."""
 
@@ -57,6 +73,8 @@ class KafkaReader(SourceReader):
         self._context = context
         self._consumer: Any = None
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._ended: list[Partition] = []
+        """Read to their ends. A checkpoint names them, or their ends are never committed."""
         self._ahead: deque[RecordsAhead] = deque()
         self._finished: list[str] = []
         self._rejected: list[tuple[str, int, str, str]] = []
@@ -82,6 +100,7 @@ class KafkaReader(SourceReader):
             found = decode_split(split)
             partition = Partition(found["topic"], found["partition"], found["next"], found["stop"])
             if partition.stop is not None and partition.next >= partition.stop:
+                self._ended.append(partition)
                 self._finished.append(partition.id)
                 continue
             self._partitions[partition.topic, partition.number] = partition
@@ -111,7 +130,7 @@ class KafkaReader(SourceReader):
     def snapshot(self) -> list[bytes]:
         return [
             encode_split({"topic": p.topic, "partition": p.number, "next": p.next, "stop": p.stop})
-            for p in self._partitions.values()
+            for p in (*self._partitions.values(), *self._ended)
         ]
 
     # ---- reading ------------------------------------------------------------------------------------------------
@@ -158,17 +177,6 @@ class KafkaReader(SourceReader):
         return f"{records.partition}, offset {records.offsets[piece.record_of(row)]}"
 
     def refuse(self, refused: Mapping[int, str]) -> Collection[int]:
-        """Treat records whose time cannot be read as those that cannot be deserialized.
-
-        Args:
-            refused: The reasons, by the index of the row.
-
-        Returns:
-            All rows of these records.
-
-        Raises:
-            MalformedRecord: `MalformedRows.fail()` is set.
-        """
         assert self._last is not None
         records, piece = self._last
         reasons = {piece.record_of(row): reason for row, reason in sorted(refused.items(), reverse=True)}
@@ -198,6 +206,7 @@ class KafkaReader(SourceReader):
 
     def _end(self, partition: Partition) -> None:
         del self._partitions[partition.topic, partition.number]
+        self._ended.append(partition)
         self._finished.append(partition.id)
         self._ahead = deque(records for records in self._ahead if records.partition is not partition)
         self._consumer.incremental_unassign([self._library.TopicPartition(partition.topic, partition.number)])
@@ -206,12 +215,10 @@ class KafkaReader(SourceReader):
 
     def _the_consumer(self) -> Any:
         if self._consumer is None:
-            properties = _DEFAULTS | self._properties
+            properties = dict(self._properties)
             if "client.id" in properties:
                 properties["client.id"] = f"{properties['client.id']}-{self._context.subtask}"
-            # Offsets are the checkpoint's. One that does not exist any more is an error, not a reason to skip rows.
-            ours = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
-            self._consumer = make(self._library.Consumer, properties | ours, SourceError)
+            self._consumer = make(self._library.Consumer, _DEFAULTS | properties | _OURS, SourceError)
         return self._consumer
 
     def _fetch(self) -> bool:
@@ -239,10 +246,7 @@ class KafkaReader(SourceReader):
         message = self._library.Message
         numbers = list(map(message.partition, messages))
         topics = list(map(message.topic, messages))
-        bounds = [0]
-        if numbers.count(numbers[0]) != len(numbers) or topics.count(topics[0]) != len(topics):
-            places = list(zip(topics, numbers))
-            bounds += [i for i in range(1, len(places)) if places[i] != places[i - 1]]
+        bounds = _bounds(topics, numbers)
         values = list(map(message.value, messages))
         offsets = np.fromiter(map(message.offset, messages), np.int64, len(messages))
         timestamps = np.fromiter(map(_MS_OF, map(message.timestamp, messages)), np.int64, len(messages))
@@ -275,23 +279,8 @@ class KafkaReader(SourceReader):
                 ends = partition.stop is not None and end >= partition.stop
                 self._ahead.append(RecordsAhead(partition, [], none, none, end, ends))
             return
-        if partition is None and message.topic() is None:
-            if error.fatal() or not (error.retriable() or error.code() in _passing(codes)):
-                raise SourceError(f"Kafka cannot be read: {error.str()}")
-            return
-        if error.code() in _passing(codes):
-            return
-        where = partition or f"topic {message.topic()!r}"
-        if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-            at = "" if partition is None else f" {partition.next}"
-            raise SourceChanged(
-                f"{where}: the offset{at} that the job continues at does not exist any more ({error.str()}): the "
-                "records were deleted by the topic's retention, or the topic was made again. What lies between cannot "
-                "be read. Start the job without this source's state, or keep records for longer (retention.ms)"
-            )
-        if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_PARTITION, codes._UNKNOWN_TOPIC):
-            raise SourceChanged(f"{where} was deleted while the job reads it ({error.str()})")
-        raise SourceError(f"{where} cannot be read: {error.str()}")
+        if (fault := fault_of(self._library, message, partition)) is not None:
+            raise fault
 
     def _measure_lag(self) -> None:
         now_s = time.monotonic()
@@ -312,11 +301,10 @@ class KafkaReader(SourceReader):
             self._consumer.close()
 
 
-def _passing(codes: Any) -> frozenset[int]:
-    """Return the errors that the client gets over by itself, once the brokers are there again."""
-    names = (
-        "_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_MAX_POLL_EXCEEDED", "LEADER_NOT_AVAILABLE",
-        "NOT_LEADER_FOR_PARTITION", "FENCED_LEADER_EPOCH", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
-        "COORDINATOR_LOAD_IN_PROGRESS", "REQUEST_TIMED_OUT",
-    )  # fmt: skip
-    return frozenset(getattr(codes, name) for name in names if hasattr(codes, name))
+def _bounds(topics: list[str], numbers: list[int]) -> list[int]:
+    """Return the indices at which the records of a partition begin that follow each other."""
+    bounds = [0]
+    if numbers.count(numbers[0]) != len(numbers) or topics.count(topics[0]) != len(topics):
+        places = list(zip(topics, numbers))
+        bounds += [i for i in range(1, len(places)) if places[i] != places[i - 1]]
+    return bounds
