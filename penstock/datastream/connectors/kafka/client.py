@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 from penstock.common.failures import Fault
+from penstock.datastream.connectors.kafka.java_properties import WITHOUT_EFFECT, translated
 
 log = logging.getLogger(__name__)
+
+client_log = logging.getLogger("penstock.librdkafka")
+"""Gets the lines of Kafka's client: one for each attempt to connect, say. They are shown where a program has set up
+logging, and nowhere else: what matters is in our errors."""
+client_log.addHandler(logging.NullHandler())
 
 CALL_LIMIT_S = 30.0
 """Limits how long a question to a broker may take."""
@@ -19,23 +24,10 @@ CALL_LIMIT_S = 30.0
 REACH_LIMIT_S = 10.0
 """Limits how long a first answer is waited for. A refusal is reported at once."""
 
-# Properties that programs for PyFlink set: the name in Kafka's Java client -> the name in librdkafka.
-_RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
-
-# Properties of the Java client that librdkafka does not have, and that change nothing here.
-_WITHOUT_EFFECT = frozenset(
-    {
-        "auto.offset.reset", "client.id.prefix", "commit.offsets.on.checkpoint", "default.api.timeout.ms",
-        "enable.auto.commit", "flink.partition-discovery.interval-millis", "key.deserializer", "key.serializer",
-        "max.poll.records", "partition.discovery.interval.ms", "register.consumer.metrics", "value.deserializer",
-        "value.serializer",
-    }
-)  # fmt: skip
-
 # Loggers of kafka-python that show at DEBUG what is sent, passwords included.
 _LOGS_OF_REQUESTS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.transport")
 
-_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_said_without_effect: set[str] = set()
 
 
 def client_library() -> Any:
@@ -78,32 +70,21 @@ def client_properties(properties: Mapping[str, str]) -> dict[str, Any]:
         The client's configuration.
 
     Raises:
-        ValueError: A property cannot be translated. The message names it and the way out.
+        RefusedProperty: One cannot be translated. The message names it and the way out.
     """
-    found: dict[str, Any] = {}
-    for name, value in properties.items():
-        if name in _WITHOUT_EFFECT:
-            continue
-        if name.startswith(("ssl.truststore.", "ssl.keystore.type")):
-            raise ValueError(
-                f"property {name!r} is of Java's key stores, which this client does not read: name PEM files by "
-                "ssl.ca.location, ssl.certificate.location and ssl.key.location"
-            )
-        if name == "sasl.jaas.config":
-            found.update(_credentials(value))
-            continue
-        found[_RENAMED.get(name, name)] = value
-    return found
+    return dict(translated(properties))
 
 
-def _credentials(jaas: str) -> dict[str, str]:
-    fields = dict(_JAAS.findall(jaas))
-    if set(fields) != {"username", "password"}:
-        raise ValueError(
-            'property \'sasl.jaas.config\' has no username="..." and password="...": set sasl.username and '
-            "sasl.password, which this client reads"
-        )
-    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, value in fields.items()}
+def say_what_has_no_effect(properties: Mapping[str, str]) -> None:
+    """Log which properties change nothing, and why; of each once.
+
+    Args:
+        properties: Those of the user.
+    """
+    for name in properties:
+        if name in WITHOUT_EFFECT and name not in _said_without_effect:
+            _said_without_effect.add(name)
+            log.warning("Kafka's property %r has no effect here: %s", name, WITHOUT_EFFECT[name])
 
 
 def make(factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any], fault: type[Fault]) -> Any:
@@ -119,7 +100,7 @@ def make(factory: Callable[[dict[str, Any]], Any], properties: dict[str, Any], f
     """
     library = client_library()
     try:
-        return factory({"log_level": 3, "logger": log, **properties})
+        return factory({"log_level": 3, "logger": client_log, **properties})
     except (library.KafkaException, TypeError, ValueError) as error:
         raise fault(f"Kafka's client does not take its properties: {reason_of(error)}") from None
 

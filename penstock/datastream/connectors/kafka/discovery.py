@@ -32,6 +32,7 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[KafkaTopicPartition, ...] = ()
+    excludes_internal: bool = True
 
     def __str__(self) -> str:
         if self.pattern is not None:
@@ -141,7 +142,7 @@ class Discovery:
         wanted = self._subscription
         listed = reach(self._the_admin(), self._errors, self._servers, SourceError).topics
         if wanted.pattern is not None:
-            names = [name for name in listed if re.fullmatch(wanted.pattern, name)]
+            names = self._without_internal([name for name in listed if re.fullmatch(wanted.pattern, name)])
         else:
             names = list(wanted.topics) or sorted({p.topic for p in wanted.partitions})
             missing = [name for name in names if name not in listed]
@@ -159,14 +160,24 @@ class Discovery:
             raise SourceError(f"there is no partition {', '.join(names)} at {self._servers}: correct set_partitions()")
         return list(wanted.partitions)
 
+    def _without_internal(self, names: list[str]) -> list[str]:
+        """Leave out the brokers' own topics, as Java's client does, unless the pattern is the name of one."""
+        pattern = self._subscription.pattern
+        asked = {name for name in names if name.startswith("__") and name != (pattern or "").replace("\\", "")}
+        if not asked or not self._subscription.excludes_internal:
+            return names
+        described = self._describe(asked)
+        return [name for name in names if name not in asked or not described[name].is_internal]
+
     def _topic_ids(self, topics: set[str]) -> dict[str, str]:
+        return {name: str(found.topic_id) for name, found in self._describe(topics).items()}
+
+    def _describe(self, topics: set[str]) -> dict[str, Any]:
         if not topics:
             return {}
         library = client_library()
         asked = self._the_admin().describe_topics(library.TopicCollection(sorted(topics)), request_timeout=CALL_LIMIT_S)
-        return {
-            name: str(self._call(f"describe topic {name!r}", future.result).topic_id) for name, future in asked.items()
-        }
+        return {name: self._call(f"describe topic {name!r}", future.result) for name, future in asked.items()}
 
     def _offsets(
         self, initializer: KafkaOffsetsInitializer, partitions: list[KafkaTopicPartition], what: str

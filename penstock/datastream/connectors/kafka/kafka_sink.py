@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import (
@@ -22,9 +24,10 @@ from penstock.datastream.connectors.kafka.client import (
     make,
     protocol_library,
     reach,
+    say_what_has_no_effect,
 )
 from penstock.datastream.connectors.kafka.committer import KafkaCommitter
-from penstock.datastream.connectors.kafka.kafka_writer import KafkaWriter, TransactionalWriter
+from penstock.datastream.connectors.kafka.kafka_writer import KafkaWriter, TransactionalWriter, writer_properties
 from penstock.datastream.connectors.kafka.record_serializer import KafkaRecordSerializationSchema
 
 TRANSACTION_TIMEOUT = "transaction.timeout.ms"
@@ -92,17 +95,22 @@ class KafkaSink(Sink):
         return self._guarantee is DeliveryGuarantee.EXACTLY_ONCE
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check the type of the rows, and ask the brokers how long a transaction may take.
+        """Check the type of the rows and the properties, and ask the brokers what they allow.
 
         Args:
             input_type: The type of the rows.
 
         Raises:
-            SinkError: They cannot be written, the brokers do not answer, or they allow shorter transactions only.
+            SinkError: The rows cannot be written, the client refuses a property, the brokers do not answer, they have
+                no such topic, or they allow shorter transactions only.
         """
         self._serializer.validate(input_type)
-        longest_ms = self._longest_transaction_ms()
-        wanted_ms = int(self._properties.get(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS))
+        wanted_ms = self._transaction_timeout_ms()
+        self._make_producer()
+        broker = self._ask_brokers()
+        longest_ms = broker.longest_transaction_ms
+        if self._serializer.topic is not None:
+            broker.check_topic(self._serializer.topic, self._properties["bootstrap.servers"])
         if self._is_exactly_once:
             protocol_library()
             if longest_ms is not None and wanted_ms > longest_ms:
@@ -112,9 +120,21 @@ class KafkaSink(Sink):
                     "theirs. Rows are lost if a job is down for longer between a checkpoint and its commit"
                 )
 
-    def _longest_transaction_ms(self) -> int | None:
-        """Return the brokers' limit; None if they do not tell it to this user."""
-        library, servers = client_library(), self._properties["bootstrap.servers"]
+    def _transaction_timeout_ms(self) -> int:
+        given = self._properties.get(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS)
+        try:
+            return int(given)
+        except ValueError:
+            raise SinkError(f"{TRANSACTION_TIMEOUT} is in whole milliseconds, not {given!r}") from None
+
+    def _make_producer(self) -> None:
+        """Make a producer as writers do, and discard it. Without this: a wrong property fails each attempt of a job."""
+        properties = writer_properties(self._writer_properties(), self._is_exactly_once)
+        probe = {"transactional.id": f"{self._prefix}-probe"} if self._is_exactly_once else {}
+        make(client_library().Producer, properties | probe, SinkError)
+
+    def _ask_brokers(self) -> _Brokers:
+        servers = self._properties["bootstrap.servers"]
         connection = {
             name: value
             for name, value in client_properties(self._properties).items()
@@ -122,24 +142,50 @@ class KafkaSink(Sink):
         }
         errors = ClientErrors()
         admin = make(admin_library().AdminClient, connection | {"error_cb": errors}, SinkError)
-        brokers = reach(admin, errors, servers, SinkError).brokers
-        resource = admin_library().ConfigResource(admin_library().ConfigResource.Type.BROKER, str(min(brokers)))
+        cluster = reach(admin, errors, servers, SinkError)
+        resource = admin_library().ConfigResource(admin_library().ConfigResource.Type.BROKER, str(min(cluster.brokers)))
         (future,) = admin.describe_configs([resource], request_timeout=CALL_LIMIT_S).values()
         try:
-            entry = future.result().get("transaction.max.timeout.ms")
-        except library.KafkaException:
-            return None
-        return None if entry is None or entry.value is None else int(entry.value)
+            settings = {name: entry.value for name, entry in future.result().items()}
+        except client_library().KafkaException:
+            settings = {}
+        return _Brokers(frozenset(cluster.topics), settings)
 
-    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+    def _writer_properties(self) -> dict[str, Any]:
         properties = client_properties(self._properties)
         if self._is_exactly_once:
             properties.setdefault(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS)
+        return properties
+
+    def create_writer(self, context: WriterContext, restored: list[bytes]) -> SinkWriter:
+        properties = self._writer_properties()
+        if self._is_exactly_once:
             return TransactionalWriter(properties, self._serializer, self._prefix, context)
         return KafkaWriter(properties, self._serializer, self._guarantee is DeliveryGuarantee.AT_LEAST_ONCE, context)
 
     def create_committer(self) -> Committer | None:
         return KafkaCommitter(client_properties(self._properties)) if self._is_exactly_once else None
+
+
+@dataclass(frozen=True)
+class _Brokers:
+    """Holds the topics that a user sees, and the settings of a broker, as far as it tells them to this user."""
+
+    topics: frozenset[str]
+    settings: Mapping[str, str | None]
+
+    @property
+    def longest_transaction_ms(self) -> int | None:
+        found = self.settings.get("transaction.max.timeout.ms")
+        return None if found is None else int(found)
+
+    def check_topic(self, topic: str, servers: str) -> None:
+        """Raise `SinkError` if there is no such topic, and none will be made when the first record comes."""
+        if topic not in self.topics and self.settings.get("auto.create.topics.enable") == "false":
+            raise SinkError(
+                f"there is no topic {topic!r} at {servers}, or this user may not see it, and the brokers make none by "
+                "themselves (auto.create.topics.enable): make it, or correct set_topic(...)"
+            )
 
 
 class KafkaSinkBuilder:
@@ -251,5 +297,6 @@ class KafkaSinkBuilder:
         if missing:
             raise ValueError(f"a KafkaSink needs {', '.join(missing)}")
         client_properties(self._properties)
+        say_what_has_no_effect(self._properties)
         assert self._serializer is not None
         return KafkaSink(self._properties, self._serializer, self._guarantee, self._prefix)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.common.serialization import DeserializationSchema
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.datastream.connectors.kafka.client import client_properties
+from penstock.datastream.connectors.kafka.client import client_properties, say_what_has_no_effect
 from penstock.datastream.connectors.kafka.discovery import Discovery, Subscription
 from penstock.datastream.connectors.kafka.enumerator import KafkaEnumerator
-from penstock.datastream.connectors.kafka.kafka_reader import KafkaReader
+from penstock.datastream.connectors.kafka.kafka_reader import KafkaReader, check_consumer
 from penstock.datastream.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
 from penstock.datastream.connectors.messages.decoding import decoder_of
 
 DISCOVERY_INTERVAL = "partition.discovery.interval.ms"
 COMMIT_OFFSETS = "commit.offsets.on.checkpoint"
+EXCLUDE_INTERNAL = "exclude.internal.topics"
 DISCOVERY_INTERVAL_MS = 300_000.0
 
 
@@ -92,7 +94,9 @@ class KafkaSource(Source):
     def validate(self) -> None:
         """Ask the brokers for the topics, and a schema registry. Raises `SourceError`, which says what is missing."""
         decoder_of(self._schema).check()
-        self._discovery().check()
+        discovery = self._discovery()
+        check_consumer(client_properties(self._properties))
+        discovery.check()
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         interval_ms = float(self._properties.get(DISCOVERY_INTERVAL, DISCOVERY_INTERVAL_MS))
@@ -109,7 +113,8 @@ class KafkaSource(Source):
             properties = client_properties(self._properties)
         except ValueError as error:
             raise SourceError(str(error)) from None
-        return Discovery(properties, self._subscription, self._start, self._stop)
+        excludes = str(self._properties.get(EXCLUDE_INTERNAL, "true")).lower() != "false"
+        return Discovery(properties, replace(self._subscription, excludes_internal=excludes), self._start, self._stop)
 
 
 class KafkaSourceBuilder:
@@ -159,6 +164,9 @@ class KafkaSourceBuilder:
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
         """Read all partitions of the topics whose whole name matches a pattern, later ones too.
+
+        Topics of the brokers' own, such as `__consumer_offsets`, are left out, unless the pattern is the name of one,
+        or `exclude.internal.topics` is false.
 
         Args:
             topic_pattern: A regular expression of Python's.
@@ -325,6 +333,7 @@ class KafkaSourceBuilder:
         if missing:
             raise ValueError(f"a KafkaSource needs {', '.join(missing)}")
         client_properties(self._properties)
+        say_what_has_no_effect(self._properties)
         if self._start.needs_group and "group.id" not in self._properties:
             raise ValueError("committed_offsets() are those of a consumer group: set_group_id(...)")
         assert self._subscription is not None and self._schema is not None

@@ -20,6 +20,8 @@ QUEUED_RECORDS_MAX = 100_000
 FLUSH_LIMIT_S = 120.0
 _RECORDS_AT_ONCE = 10_000
 _CLOSE_LIMIT_S = 2.0
+_IN_FLIGHT_MAX = 5
+"""The most requests in flight of a producer that keeps the order of its records."""
 _OF_FENCED_PRODUCERS = ("fenced", "old epoch", "invalid producer epoch", "producer id mapping")
 
 
@@ -41,6 +43,29 @@ _DEFAULTS = {
     # Fatal errors show where they matter: a record is not delivered, or the transaction cannot be prepared.
     "error_cb": ignore_error,
 }
+
+
+def writer_properties(properties: Mapping[str, Any], transactional: bool = False) -> dict[str, Any]:
+    """Return the properties of a writer's producer: ours, as far as the user has not set them.
+
+    As in Java's client, a producer is not idempotent if its acks, retries or requests in flight do not allow it, and
+    nobody has asked for it.
+
+    Args:
+        properties: The user's, by librdkafka's names.
+        transactional: True for a producer of transactions, which has to be idempotent.
+
+    Returns:
+        All of them.
+    """
+    found = _DEFAULTS | dict(properties)
+    acks = str(properties.get("acks", properties.get("request.required.acks", "all"))).lower()
+    in_flight = str(properties.get("max.in.flight.requests.per.connection", properties.get("max.in.flight", "5")))
+    allowed = acks in ("all", "-1") and str(properties.get("retries", "1")) != "0"
+    allowed = allowed and not (in_flight.isdigit() and int(in_flight) > _IN_FLIGHT_MAX)
+    if not allowed and "enable.idempotence" not in properties and not transactional:
+        found["enable.idempotence"] = False
+    return found
 
 
 class _Records:
@@ -174,7 +199,7 @@ class KafkaWriter(SinkWriter):
         flushes: bool,
         context: WriterContext,
     ) -> None:
-        self._producer = make(client_library().Producer, _DEFAULTS | dict(properties), SinkError)
+        self._producer = make(client_library().Producer, writer_properties(properties), SinkError)
         self._records = _Records(serializer, context)
         self._flushes = flushes
 
@@ -209,7 +234,9 @@ class TransactionalWriter(SinkWriter):
         self._library = client_library()
         self._prefix = prefix
         self._records = _Records(serializer, context)
-        self._pool = ProducerPool(_DEFAULTS | dict(properties), prefix, context.incarnation, context.subtask)
+        self._pool = ProducerPool(
+            writer_properties(properties, transactional=True), prefix, context.incarnation, context.subtask
+        )
         if context.subtask == 0:
             pending = [PreparedTransaction.decoded(data) for data in context.pending]
             topics = {topic for prepared in pending for topic in prepared.written}
