@@ -181,11 +181,30 @@ class BucketStore:
         def listed() -> builtins.list[Any]:
             return [found for batch in self._obstore.list(self._client, folder) for found in batch]
 
+        found = self._requests.call("list", prefix, listed)
+        markers = self._markers({each["path"]: each["size"] for each in found}, folder or "")
         return sorted(
-            Found(found["path"].removeprefix(self._prefix), found["size"], found["last_modified"].timestamp())
-            for found in self._requests.call("list", prefix, listed)
-            if found["path"].startswith(self._prefix)
+            Found(each["path"].removeprefix(self._prefix), each["size"], each["last_modified"].timestamp())
+            for each in found
+            if each["path"].startswith(self._prefix) and each["path"] not in markers
         )
+
+    def _markers(self, sizes: dict[str, int], folder: str) -> set[str]:
+        """Return the paths that mark folders: empty objects named `folder/`, which consoles make. The client drops the
+        slash, so an empty object may be one: it is if others lie below it, or no object has that name without a slash.
+        """
+        empty = [path for path, size in sizes.items() if size == 0]
+        if not empty:
+            return set()
+        above = {path[:at] for path in sizes for at in range(len(path)) if path[at] == "/"}
+        return {path for path in empty if path in above or path == folder or not self._is_object(path)}
+
+    def _is_object(self, path: str) -> bool:
+        try:
+            self.size(path.removeprefix(self._prefix))
+        except ObjectMissing:
+            return False
+        return True
 
     def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         folder = self._folder(prefix)

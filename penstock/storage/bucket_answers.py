@@ -28,12 +28,16 @@ _INSUFFICIENT_STORAGE = 507
 _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted", "ContainerBeingDeleted")
 # Where machines ask for the credentials of their role. These hosts are never the store.
 _CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "/metadata/identity/", "//sts.")
+_UNNAMEABLE = re.compile(r'object with invalid path: (?:Error parsing )?Path "(.*?)"(?: contained|: )', re.S)
 _MESSAGE_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Holds what a store has answered. `status` None: nothing. `is_unsent`: the request cannot have reached it."""
+    """Holds what a store has answered. `status` None: nothing. `is_unsent`: the request cannot have reached it.
+    `unnameable`: the key of an object that it has listed and the client refuses, because a part of the key is empty or
+    dotted.
+    """
 
     status: int | None
     code: str
@@ -43,6 +47,7 @@ class Answer:
     is_expired: bool = False
     is_unsent: bool = False
     is_conflict: bool = False
+    unnameable: str = ""
 
     @property
     def is_forbidden(self) -> bool:
@@ -59,7 +64,7 @@ class Answer:
     @property
     def is_transient(self) -> bool:
         """Return whether the same request may succeed a moment later."""
-        if self.no_bucket or self.no_credentials or self.is_expired or self.is_full:
+        if self.no_bucket or self.no_credentials or self.is_expired or self.is_full or self.unnameable:
             return False
         return self.status is None or self.status in (408, 425, 429) or self.status >= 500 or self.is_conflict
 
@@ -91,6 +96,7 @@ def answer_of(error: BaseException) -> Answer:
         is_expired=code in _EXPIRED or any(mark in first for mark in _EXPIRED_DETAILS),
         is_unsent=is_unsent,
         is_conflict=code in _CONFLICTS,
+        unnameable=_first((_UNNAMEABLE,), first),
     )
 
 

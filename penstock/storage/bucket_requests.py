@@ -105,6 +105,11 @@ class BucketRequests:
                 f"{clients.service} refuses access to {bucket} ({answer}{tried}): reading, writing, listing and "
                 f"deleting objects there must be allowed; the credentials are those of {clients.credentials}"
             )
+        elif answer.unnameable:
+            why = (
+                f"{bucket} has an object with the key {answer.unnameable!r}, a part of which is empty or dotted, and "
+                "cannot be listed: rename or delete that object, or name a folder without it"
+            )
         elif answer.status is None:
             why = f"{clients.service} does not answer ({answer}{tried}): check that it runs, and {clients.endpoint_key}"
         else:

@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from penstock.storage.store import StoreError
 
@@ -22,6 +22,7 @@ KINDS = {
 """Scheme -> the kind of store that it names."""
 
 _CANONICAL = {"s3a": "s3", "s3n": "s3", "s3p": "s3", "gcs": "gs"}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(?:/(.*))?", re.S)
 
 
@@ -90,24 +91,26 @@ def parent_of(place: str) -> str:
 
 
 def local_path(uri_or_path: str) -> str:
-    """Return the path that a `file:` URI or a plain path names. Raises `StoreError` for any other scheme."""
-    scheme, colon, _ = uri_or_path.partition(":")
+    """Return the path that a `file:` URI or a plain path names. A URI's percent signs are decoded, as `Path.as_uri()`
+    encodes them; "?" and "#" belong to the path, which may be a pattern. Raises `StoreError` for any other scheme.
+    """
+    scheme, colon, rest = uri_or_path.partition(":")
     # A letter before the colon is a drive, or a file name with a colon in it.
-    if not colon or len(scheme) <= 1 or "/" in scheme:
+    if not colon or len(scheme) <= 1 or not _SCHEME.fullmatch(scheme):
         return uri_or_path
-    try:
-        parts = urlsplit(uri_or_path)
-    except ValueError as error:
-        raise StoreError(f"{uri_or_path}: is no URI ({error}); use a path, or a file:// URI") from None
-    if not parts.scheme:
-        return uri_or_path
-    if parts.scheme != "file":
+    if scheme.lower() != "file":
+        if not rest.startswith("//") and scheme.lower() not in KINDS:
+            return uri_or_path
         raise StoreError(
-            f"{uri_or_path}: {parts.scheme}:// is no place for this; use a path, or a file:// URI, on a file system "
+            f"{uri_or_path}: {scheme}:// is no place for this; use a path, or a file:// URI, on a file system "
             "that the driver and all executors share"
         )
-    if parts.netloc not in ("", "localhost"):
-        raise StoreError(f"{uri_or_path}: names the host {parts.netloc!r}; write file:///path, with three slashes")
-    if not parts.path.startswith("/"):
+    host = ""
+    if rest.startswith("//"):
+        host, slash, rest = rest[2:].partition("/")
+        rest = slash + rest
+    if host not in ("", "localhost"):
+        raise StoreError(f"{uri_or_path}: names the host {host!r}; write file:///path, with three slashes")
+    if not rest.startswith("/"):
         raise StoreError(f"{uri_or_path}: must name an absolute path, as in file:///path")
-    return unquote(parts.path)
+    return unquote(rest)

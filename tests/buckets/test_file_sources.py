@@ -7,10 +7,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -96,11 +98,34 @@ class FileSources:
         }.items():
             assert read_all(folder.lines(*paths)) == expected, paths
 
+    def test_a_name_that_looks_like_a_pattern_is_a_name_if_there_is_such_an_object(self, folder: Folder) -> None:
+        for path in (
+            "export[1].txt",
+            "export1.txt",
+            "a*b.txt",
+            "aab.txt",
+            "run[2]/x.txt",
+            "run2/x.txt",
+            "run2/[x].txt",
+        ):
+            folder.store.put(path, [path.encode()])
+        for path, expected in {
+            "export[1].txt": ["export[1].txt"],
+            "export[!2].txt": ["export1.txt"],
+            "a*b.txt": ["a*b.txt"],
+            "a*.txt": ["a*b.txt", "aab.txt"],
+            "run[2]": ["run[2]/x.txt"],
+            "run[2]/*.txt": ["run[2]/x.txt"],
+            "run[1-3]/[x].txt": ["run2/x.txt"],
+        }.items():
+            assert read_all(folder.lines(path)) == expected, path
+
     def test_what_a_uri_does_not_name(self, folder: Folder) -> None:
         folder.put(x___hidden=b"")
         for path, says in {
             "none.txt": "none.txt is missing: there is no such file",
             "x": "no files in directory .*/x",
+            "x/[b].txt": r"no file matches .*/x/\[b\].txt",
             "x/*.txt": r"no file matches .*/x/\*.txt",
         }.items():
             with pytest.raises(SourceError, match=says):
@@ -161,6 +186,40 @@ class FileSources:
 
 class TestFileSources(FileSources):
     pass
+
+
+def put_raw(server: Server, folder: Folder, *keys: str) -> None:
+    """Put objects whose keys our own client refuses. A key that ends with a slash marks a folder, and is empty."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.options["s3.endpoint"],
+        aws_access_key_id=server.options["s3.access-key"],
+        aws_secret_access_key=server.options["s3.secret-key"],
+        region_name="us-east-1",
+    )
+    for key in keys:
+        name = folder.uri.removeprefix(f"{server.uri(BUCKET)}/")
+        client.put_object(Bucket=BUCKET, Key=f"{name}/{key}", Body=b"" if key.endswith("/") else key.encode())
+
+
+def test_objects_that_mark_folders_are_no_files(moto: Server) -> None:
+    folder = Folder(moto)
+    put_raw(moto, folder, "in/", "in/a.txt", "in/deeper/", "in/deeper/b.txt", "in/empty/", "in/empty/below/")
+    folder.store.put("in/none.txt", [b""])
+    assert read_all(folder.lines("in")) == ["in/a.txt", "in/deeper/b.txt"]
+    assert read_all(folder.lines("in/*")) == ["in/a.txt", "in/deeper/b.txt"]
+    assert folder.store.list("in") == ["in/a.txt", "in/deeper/b.txt", "in/none.txt"], "an empty file is one"
+    assert folder.store.list("in/deeper") == ["in/deeper/b.txt"]
+
+
+@pytest.mark.parametrize("key", ["in//b.txt", "in/./b.txt", "in/deeper//x/y.txt"])
+def test_an_object_that_cannot_be_listed_is_named_at_once(moto: Server, key: str) -> None:
+    folder = Folder(moto, **{"penstock.checkpoint-storage.retry-timeout": "1 h"})
+    put_raw(moto, folder, "in/a.txt", key)
+    named = rf"an object with the key '\S+/{re.escape(key)}', a part of which is empty or dotted.*rename or delete"
+    with pytest.raises(SourceError, match=named):
+        folder.lines("in").validate()
+    assert read_all(folder.lines("in/a.txt")) == ["in/a.txt"]
 
 
 # ---- what fails, on moto --------------------------------------------------------------------------------------------

@@ -92,6 +92,23 @@ def test_order_is_as_given_then_by_name(directory: str, tmp_path: Path) -> None:
     assert ids(read_all(FileSource.for_parquet(pattern, "file://" + single))) == [*range(10, 30), 100]
 
 
+def test_a_name_that_looks_like_a_pattern_is_a_name_if_there_is_such_a_file(tmp_path: Path) -> None:
+    for n, name in enumerate(("e[1].parquet", "e1.parquet", "run[2]/0.parquet", "run2/0.parquet", "a b/%20#?.parquet")):
+        write(tmp_path / name, [n])
+    for name, expected in {
+        "e[1].parquet": [0],
+        "e[!2].parquet": [1],
+        "run[2]": [2],
+        "run[2]/*.parquet": [2],
+        "run[1-3]/*.parquet": [3],
+        "**/[0].parquet": [2, 3],
+        "a b/%20#?.parquet": [4],
+    }.items():
+        assert sorted(ids(read_all(FileSource.for_parquet(str(tmp_path / name))))) == expected, name
+        if "*" not in name:
+            assert sorted(ids(read_all(FileSource.for_parquet((tmp_path / name).as_uri())))) == expected, name
+
+
 def test_hidden_names_and_directories_are_left_out(directory: str, tmp_path: Path) -> None:
     write(tmp_path / "in" / "_temporary" / "0.parquet", [1000])
     write(tmp_path / "in" / ".pending.parquet", [1001])

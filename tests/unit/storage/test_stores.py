@@ -214,7 +214,14 @@ def test_a_store_that_lets_a_second_creation_pass_is_refused() -> None:
         ("file:///tmp/x", "/tmp/x"),
         ("file:/tmp/x", "/tmp/x"),
         ("file://localhost/tmp/x%20y", "/tmp/x y"),
+        ("FILE:///tmp/x", "/tmp/x"),
+        ("file:///tmp/day-?.txt", "/tmp/day-?.txt"),
+        ("file:///tmp/a#1/b%231", "/tmp/a#1/b#1"),
+        ("file:///tmp/100%", "/tmp/100%"),
+        ("/tmp/x%20y", "/tmp/x%20y"),
         ("./a:b", "./a:b"),
+        ("10:30.csv", "10:30.csv"),
+        ("rates:2026.csv", "rates:2026.csv"),
         ("//[x", "//[x"),
     ],
 )
@@ -231,7 +238,8 @@ def test_paths_and_file_uris(uri: str, path: str) -> None:
         ("s3://bucket/a/../x", "dotted parts"),
         ("file://host/x", "host 'host'"),
         ("file:x", "absolute"),
-        ("file://[x", "is no URI"),
+        ("file://[x", r"host '\[x'"),
+        ("s3:bucket/x", "s3:// is no place for this"),
     ],
 )
 def test_other_schemes_are_refused_by_name(uri: str, message: str) -> None:

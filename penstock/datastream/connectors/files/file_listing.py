@@ -16,7 +16,7 @@ from penstock.datastream.connectors.files.stored_listing import (
     is_hidden,
     stored_files,
 )
-from penstock.storage.location import is_local, remote_location
+from penstock.storage.location import is_local, location
 from penstock.storage.store import StoreError
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
@@ -104,33 +104,10 @@ def place_of(path: str | os.PathLike[str]) -> str:
     Raises:
         ValueError: It is a URI of which nothing is known.
     """
-    text = os.fspath(path)
     try:
-        remote = remote_location(text)
+        return location(os.fspath(path))
     except StoreError as error:
         raise ValueError(str(error)) from None
-    return os.path.abspath(local_path(text)) if remote is None else remote.uri
-
-
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Return the local path of a path or `file:` URI.
-
-    Args:
-        path: The path or URI.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: It is a URI of another file system.
-    """
-    text = os.fspath(path)
-    if "://" not in text:
-        return text.removeprefix("file:")
-    scheme, rest = text.split("://", 1)
-    if scheme != "file":
-        raise ValueError(f"{text}: only local paths and file: URIs are supported, not {scheme}:")
-    return "/" + rest.lstrip("/")
 
 
 def files_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> Iterator[str]:
@@ -158,11 +135,20 @@ def files_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> Iterator[
             raise SourceError(NOTHING_AT.format(path))
         yield path
     else:
-        matches = sorted(match for match in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(match)))
+        found = glob.glob(_pattern(path), recursive=True)
+        matches = sorted(match for match in found if not is_hidden(os.path.basename(match)))
         if not matches:
             raise SourceError(NOTHING_MATCHES.format(path))
         for match in matches:
             yield from _files_below(match) if os.path.isdir(match) else [match]
+
+
+def _pattern(path: str) -> str:
+    """Return the pattern that a path is. A directory's own name is no pattern, whatever characters it has."""
+    above, name = os.path.split(path)
+    if os.path.isdir(above):
+        return os.path.join(glob.escape(above), name)
+    return os.path.join(_pattern(above), name) if glob.has_magic(above) else path
 
 
 def _files_below(directory: str) -> list[str]:

@@ -9,7 +9,7 @@ from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.files.input_file import reading
 from penstock.storage.location import remote_location
 from penstock.storage.opening import open_store
-from penstock.storage.store import ObjectMissing
+from penstock.storage.store import BrowsableStore, ObjectMissing
 from penstock.storage.store_settings import StoreSettings
 
 NOTHING_IN = "there are no files in directory {} (names that begin with . or _ are left out)"
@@ -35,19 +35,18 @@ def stored_files(uri: str, settings: StoreSettings) -> list[str]:
     with reading(uri):
         store = open_store(location.root, settings)
         path = location.path
-        fixed = "/".join(_up_to_magic(path.split("/")))
-        if fixed == path:
-            found = _visible(store.list(path), path)
-            if found:
-                return [f"{location.root}/{name}" for name in found]
-            if store.list(path):
-                raise SourceError(NOTHING_IN.format(uri))
-            try:
-                store.stat(path)
-            except (ObjectMissing, ValueError):
-                raise SourceError(NOTHING_AT.format(uri)) from None
+        listed = store.list(path)
+        if found := _visible(listed, path):
+            return [f"{location.root}/{name}" for name in found]
+        if listed:
+            raise SourceError(NOTHING_IN.format(uri))
+        if _is_object(store, path):
             return [uri]
-        pattern = path.split("/")
+        names = path.split("/")
+        fixed_names = _up_to_magic(names, store)
+        if fixed_names == names:
+            raise SourceError(NOTHING_AT.format(uri))
+        fixed, pattern = "/".join(fixed_names), [*map(glob.escape, fixed_names), *names[len(fixed_names) :]]
         found = [name for name in _visible(store.list(fixed), fixed) if _matches(name.split("/"), pattern)]
         if not found:
             raise SourceError(NOTHING_MATCHES.format(uri))
@@ -68,9 +67,18 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _up_to_magic(names: list[str]) -> list[str]:
+def _is_object(store: BrowsableStore, path: str) -> bool:
+    try:
+        store.stat(path)
+    except (ObjectMissing, ValueError):
+        return False
+    return True
+
+
+def _up_to_magic(names: list[str], store: BrowsableStore) -> list[str]:
+    """Return the names before the first pattern. A folder's own name is no pattern, whatever characters it has."""
     for index, name in enumerate(names):
-        if glob.has_magic(name):
+        if glob.has_magic(name) and (index == len(names) - 1 or name not in store.folders("/".join(names[:index]))):
             return names[:index]
     return names
 
