@@ -164,8 +164,8 @@ def queues_of_finished_subtasks_are_not_stored(patch: Patch) -> None:
 def finished_sinks_prepare_nothing(patch: Patch) -> None:
     prepare_commit = SnapshotSource.prepare_commit
 
-    def unless_finished(self: Any, checkpoint_id: int) -> list[Any]:
-        return [] if self.finished else prepare_commit(self, checkpoint_id)
+    def unless_finished(self: Any, checkpoint_id: int, is_stop: bool) -> list[Any]:
+        return [] if self.finished else prepare_commit(self, checkpoint_id, is_stop)
 
     patch(SnapshotSource, "prepare_commit", unless_finished)
 

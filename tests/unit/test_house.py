@@ -97,6 +97,7 @@ LINES_MAX = 400
 CLASS_LINES_MAX = 250
 # Why a file or a class is longer all the same.
 LONG_FILES: dict[str, str] = {
+    "penstock/datastream/connectors/files/file_writer.py": "one writer: open parts, joined ones, barriers",
     "tests/unit/graph/test_builder_event_time.py": "a few lines too long, and one theme",
 }
 LONG_CLASSES: dict[str, str] = {

@@ -24,6 +24,7 @@ from penstock.protocol.subtask.effects import (
     TimePassed,
 )
 from penstock.protocol.subtask.subtask_machine import Received
+from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.protocol.values.reasons import FailureReason
@@ -132,7 +133,7 @@ class SubtaskCheckpoints:
             source.finished,
         )
         self._captures[cut.checkpoint_id] = capture
-        capture.committables = source.prepare_commit(cut.checkpoint_id)
+        capture.committables = source.prepare_commit(cut.checkpoint_id, cut.barrier.kind is SnapshotKind.STOP)
         if cut.stores:
             capture.state = source.state_snapshot(cut.checkpoint_id, cut.barrier.predecessor_id)
             capture.parts = source.operator_parts(cut.checkpoint_id)

@@ -109,13 +109,15 @@ class ChainOutput:
 
     # ---- the sink's writer --------------------------------------------------------------------------------------
 
-    def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
+    def prepare_commit(self, checkpoint_id: int, is_stop: bool) -> list[Committable]:
         """Return what has been written since the last call, and what was prepared for checkpoints that were given up:
-        the next one that is published commits it.
+        the next one that is published commits it. `is_stop`: for the savepoint that the job stops with.
         """
         if self.writer is None:
             return []
         try:
+            if is_stop:
+                self.writer.before_stop()
             prepared = self.writer.prepare_commit(checkpoint_id)
         except Exception as error:
             raise OperatorFailure(self._operator.name, error) from error

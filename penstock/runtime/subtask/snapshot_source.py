@@ -32,9 +32,9 @@ class SnapshotSource:
             partition.flush_held()
         return True
 
-    def prepare_commit(self, checkpoint_id: int) -> list[Committable]:
+    def prepare_commit(self, checkpoint_id: int, is_stop: bool) -> list[Committable]:
         """Return what the sink's writer has written and nobody has committed yet."""
-        return self.output.prepare_commit(checkpoint_id)
+        return self.output.prepare_commit(checkpoint_id, is_stop)
 
     def operator_parts(self, checkpoint_id: int) -> list[OperatorPart]:
         """Return the state of the reader, the writer and the watermark generators, and operator state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, ParquetBulkWriters
+from penstock.datastream.connectors.files import file_writer
 from penstock.datastream.connectors.files.file_formats import FileWriteFormat
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
 from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
@@ -124,7 +126,67 @@ def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(
         assert {os.path.dirname(name) for name in files_below(directory)} == set(os.listdir(directory))
 
 
-def test_one_more_bucket_than_may_be_open_finishes_the_part_written_longest_ago(tmp_path: Path) -> None:
+WRITERS: dict[str, FileWriteFormat] = {
+    "parquet": ParquetBulkWriters.for_row_type(),
+    "json": JsonLinesBulkWriters.for_row_type(),
+    "csv": CsvBulkWriters.for_schema(CsvSchema.of(ROW)),
+}
+
+
+@pytest.mark.parametrize("buckets", [64, 65, 300])
+@pytest.mark.parametrize("kind", [*WRITERS, "text"])
+def test_each_bucket_has_one_file_however_many_are_written_in_turn(tmp_path: Path, kind: str, buckets: int) -> None:
+    """Without this: a bucket too many finishes the part of another one with each row."""
+    assigner = BucketAssigner.column_bucket_assigner("day")
+    if kind == "text":
+        rolling = RollingPolicy.default_rolling_policy()
+        builder = FileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder()).with_rolling_policy(rolling)
+    else:
+        builder = FileSink.for_bulk_format(str(tmp_path), WRITERS[kind])
+    run = SinkRun(builder.with_bucket_assigner(assigner).build(), [], ROW)
+    before = len(os.listdir("/proc/self/fd"))
+    for first in range(0, 4 * buckets, 50):
+        run._write(batch(rows(first, 50, days=buckets)))
+        assert len(os.listdir("/proc/self/fd")) <= before + 64 + 1
+    if kind == "text":  # its parts outlive checkpoints
+        run.checkpoint()
+        run.checkpoint()
+        assert files_below(tmp_path) and all(name.endswith(".inprogress") for name in files_below(tmp_path))
+        run._write(batch(rows(10_000, 50, days=buckets)))
+    run.finish()
+    found = files_below(tmp_path)
+    assert len(found) == len({os.path.dirname(name) for name in found}) == buckets
+    if kind == "parquet":
+        assert sorted(read_back(tmp_path)) == rows(0, -(-4 * buckets // 50) * 50, days=buckets)
+    if kind == "text":
+        lines = sum(len((tmp_path / name).read_text().splitlines()) for name in found)
+        assert lines == -(-4 * buckets // 50) * 50 + 50
+
+
+def test_rows_that_wait_are_bounded_and_the_largest_parts_are_finished_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(file_writer, "_WAITING_ROWS_BYTES_MAX", 200_000)
+    run = SinkRun(sink_of(tmp_path, "day", open_buckets_max=2), [], ROW)
+    for first in range(0, 20_000, 500):
+        run._write(batch(rows(first, 500, days=20)))
+    assert sum("parts are finished early" in message for message in caplog.messages) == 1
+    run.checkpoint()
+    sizes = [(tmp_path / name).stat().st_size for name in files_below(tmp_path)]
+    assert 20 < len(sizes) < 100 and sorted(read_back(tmp_path)) == rows(0, 20_000, days=20)
+
+
+def test_a_bucket_that_waits_rolls_by_size(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path, "day", open_buckets_max=1, rolling=RollingPolicy(part_size=60_000))
+    run = SinkRun(sink, [], ROW)
+    for first in range(0, 20_000, 500):
+        run._write(batch(rows(first, 500, days=2)))
+    run.finish()
+    counts = Counter(os.path.dirname(name) for name in files_below(tmp_path))
+    assert len(counts) == 2 and min(counts.values()) > 2 and max(counts.values()) < 12, counts
+
+
+def test_one_more_bucket_than_may_be_open_does_not_finish_a_part(tmp_path: Path) -> None:
     run = SinkRun(sink_of(tmp_path, "day", open_buckets_max=2), [], ROW)
     day = [FIRST + datetime.timedelta(n) for n in range(3)]
     for n in (0, 1, 0, 2, 0):

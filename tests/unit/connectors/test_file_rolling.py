@@ -137,6 +137,20 @@ def test_whatever_happens_rows_are_visible_once_and_nothing_is_left(
         assert hidden(directory) == []
 
 
+@pytest.mark.parametrize("kind", ["open", "joined"])
+def test_a_stop_leaves_no_hidden_files(tmp_path: Path, kind: str) -> None:
+    """Nobody may ever continue the job. If the savepoint fails, it goes on."""
+    sink = text_sink(tmp_path) if kind == "open" else compacted(tmp_path, "text", checkpoints=100)
+    run = SinkRun(sink, [batch(1), batch(2), batch(3), batch(4)], NUMBER, parallelism=2)
+    run.checkpoint()
+    assert hidden(tmp_path) and not visible(tmp_path)
+    run.checkpoint(is_stop=True, is_given_up=True)
+    run.checkpoint()
+    assert sorted(lines(tmp_path)) == [1, 2] and hidden(tmp_path), "the job goes on after the failed stop"
+    run.checkpoint(is_stop=True)
+    assert sorted(lines(tmp_path)) == [1, 2, 3, 4] and not hidden(tmp_path)
+
+
 def test_what_an_old_writer_appends_after_a_restart_is_not_seen(tmp_path: Path) -> None:
     """A slot that lost its driver goes on for a moment. It may hold the part that the next generation goes on with."""
     run = SinkRun(text_sink(tmp_path), [batch(1), batch(2), batch(3)], NUMBER)

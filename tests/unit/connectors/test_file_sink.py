@@ -22,10 +22,18 @@ from hypothesis import strategies as st
 from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.file_system import FileSink, OutputFileConfig, ParquetBulkWriters, RollingPolicy
+from penstock.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    OutputFileConfig,
+    ParquetBulkWriters,
+    RollingPolicy,
+    StreamFormat,
+)
 from penstock.datastream.connectors.files.file_committer import FileCommitter
 from penstock.datastream.connectors.files.file_parts import FileCommittable
-from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
+from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
+from penstock.storage.opening import open_store
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
 
@@ -73,6 +81,17 @@ def directories(tmp_path: Path) -> Directories:
         return made[-1]
 
     return make
+
+
+@pytest.mark.parametrize("name", ["g h", "100%", "a#b?c", "ü", "%20"])
+def test_a_file_uri_means_the_same_directory_everywhere(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    sink = FileSink.for_row_format(directory.as_uri(), Encoder.simple_string_encoder()).build()
+    SinkRun(sink, [batch(pairs(0))], PAIR).finish()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), directory.as_uri()).build()
+    assert sorted(read_all(source)) == sorted(read_lines(directory)) and read_lines(directory)
+    assert open_store(directory.as_uri()).list("")
 
 
 class TestExactlyOnce:

@@ -58,6 +58,13 @@ class SinkWriter(ABC):
             batch: The rows, in the columns of the input type; without a type, one binary column of pickles.
         """
 
+    def before_stop(self) -> None:
+        """Expect that the next `prepare_commit` belongs to the savepoint that the job stops with.
+
+        A writer that keeps output open over checkpoints finishes it now: nobody may ever continue it. If the savepoint
+        fails, the job goes on, and rows may follow. The default does nothing.
+        """
+
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
         """Make everything durable that was written since the last call.
 

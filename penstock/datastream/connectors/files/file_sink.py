@@ -283,9 +283,10 @@ class FileSinkBuilder:
 
         Args:
             bucket_assigner: The assigner.
-            open_buckets_max: How many buckets a subtask writes at a time. For one more, the part that was written
-                longest ago is finished. With many more buckets than this, files get small: key the stream by the
-                bucket's column before the sink, then each subtask has few.
+            open_buckets_max: The largest number of files that a subtask has open at a time. With more buckets, parts
+                of row formats are closed and opened again, and rows of bulk formats wait in memory, up to 128 MB. With
+                so many buckets that this is not enough, files get small, which is said in the log of the slot: key
+                the stream by the bucket's column before the sink, then each subtask has few.
 
         Returns:
             This builder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import os
 import threading
 import time
@@ -23,10 +24,16 @@ from penstock.datastream.connectors.files.file_formats import FileWriteFormat, P
 from penstock.datastream.connectors.files.file_parts import OF_A_SAVEPOINT, FileCommittable, PartNames, naming
 from penstock.datastream.connectors.files.part_directory import PartDirectory
 from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
+from penstock.datastream.connectors.files.waiting_rows import WaitingRows
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _BUFFER_BYTES = 1 << 20
 _BUFFERED_ROWS_BYTES_MAX = 128 << 20
+_WAITING_ROWS_BYTES_MAX = 128 << 20
+_PART_BYTES_ENOUGH = 16 << 20
+"""A part of this size is not too small for a file."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -39,6 +46,8 @@ class _OpenPart:
     written_s: float
     durable_bytes: int | None = None
     """The length of the part at the last barrier, if it has outlived one: then a checkpoint may name it."""
+    has_changed: bool = True
+    """True if rows were written since the last barrier."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +87,10 @@ class _Joining:
 class FileWriter(SinkWriter):
     """Writes the parts of one subtask of a file sink.
 
-    `rolling` chooses when a part is finished. `open_parts_max` limits how many buckets have an open part. `compaction`
-    is when finished parts are joined, and how; None: each becomes a file.
+    `rolling` chooses when a part is finished. `compaction` is when finished parts are joined, and how; None: each
+    becomes a file. `open_parts_max` limits the files that are open at a time. Beyond it parts that are appended to are
+    closed and opened again; of other formats the rows wait in memory, and only when they are too many there is a part
+    finished early.
     """
 
     def __init__(
@@ -106,12 +117,17 @@ class FileWriter(SinkWriter):
         self._columns = str((self._written_type or PICKLED).schema)
         self._open: dict[str, _OpenPart] = {}
         """The open part of each bucket, the one that was written longest ago first."""
+        self._with_file: dict[str, None] = {}
+        """Those of them whose files are open, in the same order."""
+        self._waiting = WaitingRows()
+        self._has_warned = False
         self._number = 0
         self._finished: list[_FinishedPart] = []
         self._gathered: dict[str, _Gathered] = {}
         self._joining: list[_Joining] = []
         self._compaction_turn = threading.Lock()
         self._is_ended = False
+        self._stops = False
         states = [json.loads(state) for state in restored]
         self._awaiting: list[str] = [path for state in states for path in state["awaiting"]]
         parts = [(part, state) for state in states for part in state.get("parts", ())]
@@ -130,11 +146,16 @@ class FileWriter(SinkWriter):
             return
         for bucket, rows in self._buckets.assign(batch, self._names.context.input_type):
             self._write(bucket, rows)
-        if len(self._open) > 1:
+        if len(self._open) > 1 and not self._format.is_appended:
             self._bound_buffers()
 
+    def before_stop(self) -> None:
+        """Finish all parts at the next barrier. Without this: hidden files of a stopped job stay in the directory."""
+        self._stops = True
+
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
-        is_last = self._is_ended or not self._names.context.checkpointing
+        is_last = self._is_ended or self._stops or not self._names.context.checkpointing
+        self._stops = False
         now_s, names_changed = time.monotonic(), False
         for bucket, part in list(self._open.items()):
             open_ms, idle_ms = (now_s - part.began_s) * 1000, (now_s - part.written_s) * 1000
@@ -142,7 +163,11 @@ class FileWriter(SinkWriter):
                 self._finish_part(bucket)
             else:
                 names_changed = names_changed or part.durable_bytes is None
-                self._keep_part(part)
+                self._keep_part(bucket, part)
+        for bucket in self._waiting.buckets:
+            self._write_waiting(bucket)
+            if bucket in self._open:  # the last rows have not filled it
+                self._finish_part(bucket)
         committables = [self._pending(finished, checkpoint_id) for finished in self._take_finished(is_last)]
         with self._naming(self._place, "synchronized"):
             for waiting in self._unjoined():
@@ -182,16 +207,21 @@ class FileWriter(SinkWriter):
         for joining in self._joining:
             joining.work.abandon()
             left.append(self._names.in_progress(joining.number))
-        self._open, self._finished, self._joining = {}, [], []
+        self._open, self._with_file, self._finished, self._joining = {}, {}, [], []
+        self._waiting = WaitingRows()
         self._directory.close(left)
 
     # ---- parts that outlive a checkpoint ------------------------------------------------------------------------
 
-    def _keep_part(self, part: _OpenPart) -> None:
+    def _keep_part(self, bucket: str, part: _OpenPart) -> None:
         """Make an open part durable as it is; rows that come later are written behind."""
+        if not part.has_changed:
+            return
+        self._open_file(bucket, part)
         with self._naming(part.path, "written"):
             part.durable_bytes = self._directory.flush(part.file)
             self._directory.keep(self._names.in_progress(part.number), part.durable_bytes)
+        part.has_changed = False
 
     def _continue_part(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
         """Take over a part of the checkpoint: its first `size` bytes, in a file of its own.
@@ -290,19 +320,68 @@ class FileWriter(SinkWriter):
     # ---- open parts ---------------------------------------------------------------------------------------------
 
     def _write(self, bucket: str, rows: pa.RecordBatch) -> None:
-        part = self._open.pop(bucket, None)
-        if part is None:
-            if len(self._open) >= self._open_parts_max:
-                self._finish_part(next(iter(self._open)))
-            part = self._begin_part(bucket)
+        has_place = len(self._open) < self._open_parts_max and bucket not in self._waiting
+        if self._format.is_appended or bucket in self._open or has_place:
+            self._write_to_part(bucket, rows)
+            return
+        waiting_bytes = self._waiting.add(bucket, rows)
+        if self._rolling.part_size is not None and waiting_bytes >= self._rolling.part_size:
+            self._write_waiting(bucket)
+            if bucket in self._open:
+                self._finish_part(bucket)
+        while self._waiting.size_bytes > _WAITING_ROWS_BYTES_MAX:
+            self._finish_early()
+            self._write_waiting(self._waiting.largest)
+
+    def _write_waiting(self, bucket: str) -> None:
+        for rows in self._waiting.take(bucket):
+            self._write_to_part(bucket, rows)
+
+    def _write_to_part(self, bucket: str, rows: pa.RecordBatch) -> None:
+        part = self._open.pop(bucket, None) or self._begin_part(bucket)
         self._open[bucket] = part
+        self._open_file(bucket, part)
         with self._naming(part.path, "written"):
             part.rows.write(rows)
-            part.written_s = time.monotonic()
+            part.written_s, part.has_changed = time.monotonic(), True
             part_size = self._rolling.part_size
             is_full = part_size is not None and part.rows.written_bytes >= part_size
         if is_full:
             self._finish_part(bucket)
+
+    def _finish_early(self) -> None:
+        """Make room for another part: finish the one that was written longest ago of those that are large enough."""
+        if not self._open:
+            return
+        sizes = {bucket: part.rows.written_bytes for bucket, part in self._open.items()}
+        enough = next((bucket for bucket, size in sizes.items() if size >= _PART_BYTES_ENOUGH), None)
+        finished = max(sizes, key=lambda bucket: sizes[bucket]) if enough is None else enough
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "'%s' writes to more buckets in turn than files may be open (%d), and the rows of the others have "
+                "filled %d MB of memory: parts are finished early, this one with %d bytes. For fewer and larger "
+                "files key the stream by the bucket's column before the sink, or raise open_buckets_max.",
+                self._names.context.operator_name, self._open_parts_max, _WAITING_ROWS_BYTES_MAX >> 20, sizes[finished],
+            )  # fmt: skip
+        self._finish_part(finished)
+
+    def _open_file(self, bucket: str, part: _OpenPart) -> None:
+        """Open the file of a part again, if it was closed so that others could be open."""
+        self._with_file.pop(bucket, None)
+        while self._format.is_appended and len(self._with_file) >= self._open_parts_max:
+            self._close_file(next(iter(self._with_file)))
+        if part.file.closed:
+            with self._naming(part.path, "written"):
+                part.file = open(part.path, "ab", buffering=_BUFFER_BYTES)  # noqa: SIM115
+                part.rows = self._format.start(part.file, self._written_type)
+        self._with_file[bucket] = None
+
+    def _close_file(self, bucket: str) -> None:
+        part = self._open[bucket]
+        with self._naming(part.path, "written"):
+            part.file.close()
+        del self._with_file[bucket]
 
     def _begin_part(self, bucket: str) -> _OpenPart:
         self._directory.check_bucket(bucket)
@@ -318,6 +397,7 @@ class FileWriter(SinkWriter):
 
     def _finish_part(self, bucket: str) -> None:
         part = self._open[bucket]
+        self._open_file(bucket, part)
         with self._naming(part.path, "written"):
             part.rows.finish()
             size = self._directory.flush(part.file)
@@ -325,7 +405,7 @@ class FileWriter(SinkWriter):
             if self._compaction is None:
                 self._directory.send_ahead(self._names.in_progress(part.number), self._names.pending(part.number))
         self._finished.append(_FinishedPart(part.number, bucket, size, is_named=part.durable_bytes is not None))
-        del self._open[bucket]
+        del self._open[bucket], self._with_file[bucket]
 
     def _bound_buffers(self) -> None:
         """Write the rows of the part that holds most of them, if open parts hold more in memory than they may."""

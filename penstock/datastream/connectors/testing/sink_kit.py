@@ -58,12 +58,13 @@ class SinkRun:
         self.sink.validate(self.input_type)
         self._start()
 
-    def checkpoint(self, kill: Kill | None = None, *, is_given_up: bool = False) -> None:
+    def checkpoint(self, kill: Kill | None = None, *, is_given_up: bool = False, is_stop: bool = False) -> None:
         """Write the next batch and take a checkpoint.
 
         Args:
             kill: When all processes are killed; None: they are not.
             is_given_up: True: the checkpoint is aborted while the job continues; its committables go with the next one.
+            is_stop: True: it is the savepoint that a job stops with.
         """
         if self._next_batch < len(self.batches):
             self._write(self.batches[self._next_batch])
@@ -72,6 +73,8 @@ class SinkRun:
             self._restart()
             return
         self._checkpoint_id += 1
+        for writer in self._writers if is_stop else ():
+            writer.before_stop()
         prepared = [c for w in self._writers for c in w.prepare_commit(self._checkpoint_id)]
         committables = self._unconfirmed + prepared
         states = [writer.snapshot() for writer in self._writers]
