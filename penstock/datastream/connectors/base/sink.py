@@ -62,7 +62,7 @@ class SinkWriter(ABC):
         """Expect that the next `prepare_commit` belongs to the savepoint that the job stops with.
 
         A writer that keeps output open over checkpoints finishes it now: nobody may ever continue it. If the savepoint
-        fails, the job goes on, and rows may follow. The default does nothing.
+        fails, the job continues, and rows may follow. The default does nothing.
         """
 
     def prepare_commit(self, checkpoint_id: int) -> list[bytes]:
