@@ -14,11 +14,12 @@ from penstock.cli.store_access import has_object, open_store
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence, stopped_with
 from penstock.protocol.values.metadata import Metadata
+from penstock.storage.damage import kind_of
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, log_path
 from penstock.storage.location import location, parent_of
 from penstock.storage.log import Entry, look_at_log, read_log
 from penstock.storage.metadata_file import read_metadata
-from penstock.storage.store import Found, StoreError
+from penstock.storage.store import DirectoryMissing, Found, StoreError
 
 _console = Console(soft_wrap=True, highlight=False, markup=False)
 
@@ -28,7 +29,7 @@ def print_jobs(directory: str) -> None:
     root = location(directory)
     try:
         store = open_store(root)
-    except StoreError as error:
+    except DirectoryMissing as error:
         raise StoreError(f"{error}; give the directory that execution.checkpointing.dir names") from None
     jobs = [name for name in store.folders("") if LOG_FOLDER in store.folders(name)]
     if not jobs:
@@ -39,14 +40,14 @@ def print_jobs(directory: str) -> None:
     reasons = []
     for name in jobs:
         job = posixpath.join(root, name)
-        seen = _Seen(job)
-        objects = open_store(job).objects("")
+        seen, objects = _Seen(job), list[Found]()
         try:
+            objects = open_store(job).objects("")
             look_at_log(open_store(job), seen.look)
             state = _state(seen.log)
         except StoreError as error:
-            state = "damaged"
-            reasons.append(f"{name} is damaged: {error}")
+            state = kind_of(error)
+            reasons.append(f"{name} is {state}: {error}")
         size = format_bytes(size_of(objects))
         table.add_row(name, seen.name, state, *_newest_cells(seen.log, objects), size)
         if seen.log and isinstance(seen.log[-1], Ended) and (savepoint := stopped_with(seen.log)) is not None:
@@ -96,7 +97,7 @@ def print_job(job: str) -> None:
         try:
             table.add_row(*_row(job, path, objects))
         except StoreError as error:
-            table.add_row(path, f"unreadable: {error}")
+            table.add_row(path, f"{kind_of(error)}: {error}")
     _console.print(table)
 
 

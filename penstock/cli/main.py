@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.exits import EXIT_FAILED, usage
+from penstock.cli.exits import EXIT_FAILED, store_failed, usage
 from penstock.cli.state_app import state
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def list_jobs(
     try:
         print_jobs(directory)
     except StoreError as error:
-        raise usage(str(error)) from None
+        raise store_failed(error) from None
 
 
 @app.command()
@@ -300,7 +300,7 @@ def info(
         else:
             print_job(folder)
     except StoreError as error:
-        raise usage(str(error)) from None
+        raise store_failed(error) from None
 
 
 @app.command()
@@ -328,7 +328,7 @@ def _dispose(path: str) -> None:
     try:
         deleted, left = dispose(path)
     except StoreError as error:
-        raise usage(str(error)) from None
+        raise store_failed(error) from None
     kept = f"; left are files that are not part of it: {', '.join(left)}" if left else ""
     typer.echo(f"penstock: deleted {deleted} files of savepoint {path}{kept}", err=True)
 
@@ -367,7 +367,7 @@ def _exit_codes() -> Iterator[None]:
         typer.echo("penstock: interrupted; what the job was asked for is not taken back", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except StoreError as error:
-        raise usage(str(error)) from None
+        raise store_failed(error) from None
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.exits import EXIT_FAILED, usage
+from penstock.cli.exits import EXIT_FAILED, store_failed, usage
 
 state = typer.Typer(help="Look into the state of checkpoints and savepoints.", no_args_is_help=True)
 
@@ -73,4 +73,4 @@ def _state_errors() -> Iterator[None]:
     try:
         yield
     except (StoreError, StateError) as error:
-        raise usage(str(error)) from None
+        raise (store_failed(error) if isinstance(error, StoreError) else usage(str(error))) from None

@@ -16,6 +16,8 @@ from penstock.common.job_execution import JobExecutionError
 
 EXIT_INTERRUPTED = 130
 _REFUSALS = (("penstock.jobmaster.identity", "RestoreSourceError"), ("penstock.storage.store", "StoreError"))
+_FAILURES = (("penstock.storage.store", "StoreAway"), ("penstock.spark.session", "SessionError"))
+"""What is nobody's mistake in a program: which line of it has started the job says nothing, either."""
 _OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
 
 
@@ -29,7 +31,7 @@ def format_uncaught(error: BaseException, first_file: str = "") -> str:
     Returns:
         The text to print, with a line end. Frames of ours at the end are left out if the error's message says it all.
     """
-    if is_refused_path(error):
+    if is_refused_path(error) or _is_a(error, _FAILURES):
         return f"penstock: {error}\n"
     begins_with_the_users = type(error).__module__.startswith("penstock.") and str(error).startswith("Traceback")
     if isinstance(error, JobExecutionError) or begins_with_the_users:
@@ -60,9 +62,22 @@ def is_refused_path(error: BaseException) -> bool:
     Returns:
         Whether it is one of those.
     """
+    return _is_a(error, _REFUSALS) and not _is_a(error, _FAILURES)
+
+
+def _is_a(error: BaseException, kinds: tuple[tuple[str, str], ...]) -> bool:
     return any(
-        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in _REFUSALS
+        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in kinds
     )
+
+
+def is_interactive() -> bool:
+    """Test whether the program is typed at a prompt, so that an error ends a statement and not the interpreter.
+
+    Returns:
+        Whether it is: in `python`, `python -i`, `pyspark` and `code.interact()`, for example.
+    """
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(os.environ.get("PYTHONINSPECT"))
 
 
 def _is_raised_by_us(frames: list[traceback.FrameSummary]) -> bool:
@@ -80,5 +95,8 @@ def install_excepthook() -> None:
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt):
+        if is_interactive():
+            sys.stderr.write("KeyboardInterrupt\n")  # the prompt comes back
+            return
         raise SystemExit(EXIT_INTERRUPTED)
     sys.stderr.write(format_uncaught(error.with_traceback(trace)))

@@ -21,10 +21,11 @@ from penstock.protocol.restore.receivers import changed_receivers, uneven_broadc
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
+from penstock.storage.damage import DAMAGE
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.sealed import DamagedObject, NewerFormat
-from penstock.storage.store import ObjectStore, StoreError
+from penstock.storage.store import DirectoryMissing, ObjectStore, StoreAway, StoreError
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def check_fit(
     Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
     if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
         raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
-    found = _to_restore(identity, open_store, give_up)
+    found = checkpoint_to_restore(identity, open_store, give_up)
     if found is not None:
         try:
             metadata, _ = without_channel_state(found.metadata, give_up)
@@ -154,12 +155,17 @@ def nothing_to_resume(job_id: str, state: str, savepoint: str | None = None) -> 
 def _has_log(directory: str, open_store: OpenStore) -> bool:
     try:
         return log_length(open_store(directory, False)) > 0
-    except StoreError:  # usually the directory does not exist; the JobMaster meets any other error again
+    except DirectoryMissing:
         return False
+    except (*DAMAGE, NewerFormat):
+        return True
 
 
-def _to_restore(identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiveUp) -> FoundCheckpoint | None:
-    """Return the metadata of the checkpoint to restore, or None if there is none or it cannot be read yet."""
+def checkpoint_to_restore(
+    identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiveUp = NOTHING
+) -> FoundCheckpoint | None:
+    """Return the checkpoint to restore, or None if there is none or the JobMaster is to say why not. Raises
+    `RestoreSourceError` where it would be refused, and `StoreAway`."""
     directory, start = identity.directory, identity.start_from
     if identity.resume and directory is not None:
 
@@ -176,6 +182,8 @@ def _to_restore(identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiv
         try:
             store = open_store(directory, False)
             found = look_at_log(store, look)
+        except StoreAway:
+            raise
         except StoreError:
             return None
         if isinstance(found, FoundCheckpoint):

@@ -11,17 +11,18 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
 from penstock.jobmaster.resume_or_start import has_run, is_available, job_id_of
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, stopped_with
+from penstock.storage.damage import kind_of
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_unfinished_savepoint, metadata_path
 from penstock.storage.location import location
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata_file import read_metadata
-from penstock.storage.store import ObjectMissing, ObjectStore, StoreError
+from penstock.storage.store import DirectoryMissing, ObjectMissing, ObjectStore, StoreAway, StoreError
 
 LATEST = "latest"
 
@@ -76,7 +77,8 @@ class CheckpointToStartFrom:
 class JobIdentity:
     """Identifies the job. `directory`: where its log and checkpoints are; None if they are kept in the driver's memory,
     or there are none. `resume`: the job existed before, and continues. `ended`: how its last driver has ended it, if
-    every start resumes it, and `stopped_with`: with which savepoint.
+    every start resumes it, and `stopped_with`: with which savepoint. `is_private`: the id is random, so no other start
+    knows the directory before the job has a log.
     """
 
     job_id: str
@@ -85,6 +87,7 @@ class JobIdentity:
     start_from: CheckpointToStartFrom | None = None
     ended: Ended | None = None
     stopped_with: str | None = None
+    is_private: bool = field(default=False, compare=False)
 
     @property
     def is_over(self) -> bool:
@@ -109,7 +112,7 @@ def identify(
             return found
     if path is None:
         job_id = given_id or random_job_id()
-        return JobIdentity(job_id, root and posixpath.join(root, job_id))
+        return JobIdentity(job_id, root and posixpath.join(root, job_id), is_private=given_id is None)
     if path == LATEST:
         directory = _latest(root, given_id, job_name, open_store)
         return _resumed(configuration, directory, posixpath.basename(directory), open_store)
@@ -119,7 +122,8 @@ def identify(
         if start_from.is_savepoint:
             _check_savepoint(start_from, open_store)
         job_id = given_id or random_job_id()
-        return JobIdentity(job_id, root and posixpath.join(root, job_id), start_from=start_from)
+        own = root and posixpath.join(root, job_id)
+        return JobIdentity(job_id, own, start_from=start_from, is_private=given_id is None)
     directory = path
     job_id = posixpath.basename(directory)
     if given_id is not None and given_id != job_id:
@@ -130,6 +134,18 @@ def identify(
     return _resumed(configuration, directory, job_id, open_store)
 
 
+def look_whether_over(job_name: str, configuration: Configuration, open_store: OpenStore) -> JobIdentity | None:
+    """Return the job if every start resumes it and its log says now that it is over; None if it is not, or if nothing
+    can be said. Another driver may have ended it since this one has looked."""
+    try:
+        if not is_available(configuration):
+            return None
+        identity = identify(configuration, job_name, lambda: "", open_store)
+    except (OptionError, RestoreSourceError, StoreError):
+        return None
+    return identity if identity.is_over else None
+
+
 def _resumed_or_over(directory: str, job_id: str, path: str | None, open_store: OpenStore) -> JobIdentity | None:
     """Return the job if its log says that it has run before; None: it is to be started, from what `path` names if it
     names a checkpoint or a savepoint, or `path` names what to resume.
@@ -138,7 +154,7 @@ def _resumed_or_over(directory: str, job_id: str, path: str | None, open_store: 
         return None
     try:
         store = open_store(directory, False)
-    except StoreError:  # no directory yet; the JobMaster meets any other error again when it makes one
+    except DirectoryMissing:
         return None
     has_log, ended, savepoint = has_run(store)
     return JobIdentity(job_id, directory, resume=True, ended=ended, stopped_with=savepoint) if has_log else None
@@ -153,6 +169,8 @@ def _check_savepoint(start: CheckpointToStartFrom, open_store: OpenStore) -> Non
             return
         except ObjectMissing:
             is_unfinished = is_unfinished_savepoint(path, lambda: store.list(""))
+    except StoreAway:
+        raise
     except StoreError as error:
         raise RestoreSourceError(
             f"{key}: {path} cannot be read as a savepoint: {error}. Give a savepoint's directory, a job's (32 "
@@ -197,6 +215,8 @@ def _resumed(configuration: Configuration, directory: str, job_id: str, open_sto
         )
     try:
         entries = log_length(open_store(directory, False))
+    except StoreAway:
+        raise
     except StoreError as error:
         raise RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {error}") from None
     if not entries:
@@ -217,7 +237,7 @@ def _latest(root: str | None, given_id: str | None, job_name: str, open_store: O
         return posixpath.join(root, given_id)
     try:
         folders = open_store(root, False).folders("")
-    except StoreError as error:
+    except DirectoryMissing as error:
         raise RestoreSourceError(f"{key}: there is nothing to resume: {error}") from None
     names = {job_id: _name_of(open_store, root, job_id) for job_id in folders if _JOB_ID.fullmatch(job_id)}
     found = {job_id: name for job_id, name in names.items() if name is not None}
@@ -250,8 +270,10 @@ def _name_of(open_store: OpenStore, root: str, job_id: str) -> str | _NotResumab
     try:
         store = open_store(posixpath.join(root, job_id), False)
         return look_at_log(store, lambda log: _name_in(store, log))
+    except StoreAway:
+        raise  # it may be the job that is asked for
     except StoreError as error:
-        return _NotResumable(f"it is damaged: {error}")
+        return _NotResumable(f"it is {kind_of(error)}: {error}")
 
 
 def _name_in(store: ObjectStore, log: list[Entry]) -> str | _NotResumable | None:

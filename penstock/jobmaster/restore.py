@@ -25,7 +25,7 @@ from penstock.storage.log import newest_checkpoint
 from penstock.storage.metadata_file import encode_metadata, read_metadata
 from penstock.storage.opening import probe
 from penstock.storage.sealed import DamagedObject, NewerFormat
-from penstock.storage.store import ObjectStore, StoreError, StoreRemoved
+from penstock.storage.store import ObjectStore, StoreAway, StoreError, StoreRemoved
 
 START_ELSEWHERE = "Start from another savepoint or checkpoint; penstock state verify PATH shows whether one is whole"
 """The way out of damage to what another job has left."""
@@ -126,6 +126,8 @@ def read_start(open_store: OpenStore, start: CheckpointToStartFrom, give_up: Row
         metadata = undrained(read_metadata(store, start.metadata_path))
         check_segments(store, _left_of(metadata, give_up)[0])
         newest = None if start.is_savepoint else newest_checkpoint(store)
+    except StoreAway:
+        raise
     except StoreError as error:
         what = "savepoint" if start.is_savepoint else "checkpoint"
         way_out = f". {START_ELSEWHERE}" if isinstance(error, DAMAGE) else ""

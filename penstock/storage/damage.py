@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.storage.sealed import DamagedObject
+from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.segments import DamagedRange
-from penstock.storage.store import ObjectMissing, RangeMissing
+from penstock.storage.store import ObjectMissing, RangeMissing, StoreAway, StoreError
 
 DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
 """The errors of reading a checkpoint that no restart mends."""
+
+
+def kind_of(error: StoreError) -> str:
+    """Return what an error of reading says of the object: "damaged", "of a newer version", "unreachable" where nothing
+    is known of it, or "unreadable" (no permission, for example)."""
+    if isinstance(error, DAMAGE):
+        return "damaged"
+    if isinstance(error, NewerFormat):
+        return "of a newer version"
+    return "unreachable" if isinstance(error, StoreAway) else "unreadable"

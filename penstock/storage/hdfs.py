@@ -22,6 +22,7 @@ from penstock.storage.location import RemoteLocation
 from penstock.storage.store import (
     DELETED_AT_ONCE,
     TEMPORARY_GRACE_S,
+    DirectoryMissing,
     Found,
     ObjectMissing,
     ObjectWriter,
@@ -114,7 +115,7 @@ class HdfsStore:
         try:
             self.requests.call("open", "", lambda: self._client.get_file_info(root))
         except FileNotFoundError:
-            raise StoreError(f"{self._location.uri} does not exist") from None
+            raise DirectoryMissing(f"{self._location.uri} does not exist") from None
 
     def put(self, path: str, parts: Sequence[bytes | memoryview]) -> None:
         pauses = self.requests.pauses("write", path)

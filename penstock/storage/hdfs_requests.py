@@ -10,7 +10,7 @@ from penstock.common.options import ObjectStoreOptions
 from penstock.storage.hdfs_answers import HdfsAnswer, answer_of
 from penstock.storage.limited_calls import LimitedCalls
 from penstock.storage.location import RemoteLocation
-from penstock.storage.store import ObjectExists, StoreError, StoreRefused
+from penstock.storage.store import ObjectExists, StoreAway, StoreError, StoreRefused
 from penstock.storage.store_settings import StoreSettings
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class HdfsRequests:
                 answer = answer_of(error)
                 if not answer.is_transient:
                     raise StoreError(self.explained(verb, path, answer)) from None
-                pauses.wait(answer, StoreError)
+                pauses.wait(answer, StoreAway)
 
     def step(self, path: str, request: Callable[[], T]) -> T:
         """Send a request that writes a file without its name yet, and cannot be repeated by itself. Raises
@@ -99,7 +99,7 @@ class HdfsRequests:
             except LIBRARY_ERRORS as error:
                 answer = answer_of(error)
                 is_unsure = is_unsure or not answer.is_answer
-                failure = StoreError if is_unsure else StoreRefused
+                failure = StoreAway if is_unsure else StoreRefused
                 if not answer.is_transient:
                     raise failure(self.explained("write", path, answer)) from None
                 pauses.wait(answer, failure)

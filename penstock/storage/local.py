@@ -20,11 +20,13 @@ from typing import Callable, Iterator, Sequence
 from penstock.storage.local_files import NewFile, explained, read_range
 from penstock.storage.store import (
     TEMPORARY_GRACE_S,
+    DirectoryMissing,
     Found,
     ObjectExists,
     ObjectMissing,
     ObjectWriter,
     RangeMissing,
+    StoreAway,
     StoreError,
     StoreRefused,
     StoreRemoved,
@@ -53,12 +55,12 @@ class LocalStore:
             if create_root:
                 self._make_root()
             if not self.root.is_dir():
-                what = (
-                    "is not a directory"
-                    if self.root.exists()
-                    else ("does not exist here: it must be on a file system that the driver and all executors share")
+                if self.root.exists():
+                    raise StoreError(f"checkpoint directory {self.root} is not a directory")
+                raise DirectoryMissing(
+                    f"checkpoint directory {self.root} does not exist here: it must be on a file system that the "
+                    "driver and all executors share"
                 )
-                raise StoreError(f"checkpoint directory {self.root} {what}")
         except OSError as error:
             raise explained(error, "create", self.root, self.root) from error
 
@@ -284,11 +286,11 @@ class LocalStore:
             os.close(descriptor)
 
     def _check_root(self) -> None:
-        """Raise `StoreRemoved` if the root is gone, and `StoreError` if even the folder above it is: a file system that
+        """Raise `StoreRemoved` if the root is gone, and `StoreAway` if even the folder above it is: a file system that
         is not mounted at the moment looks like that.
         """
         if not self.root.is_dir():
-            removed = StoreRemoved if self.root.parent.is_dir() else StoreError
+            removed = StoreRemoved if self.root.parent.is_dir() else StoreAway
             raise removed(
                 f"checkpoint directory {self.root} has been removed while it is in use: nothing can be stored or "
                 "restored; stop the job, or put the directory back with what was in it"

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from penstock.storage.store import StoreError
+from penstock.storage.store import StoreAway, StoreError
 
 _PARTS_PER_WRITE_MAX = 1024
 _BYTES_PER_WRITE_MAX = 512 * 1024
@@ -48,6 +48,13 @@ class NewFile:
             os.close(descriptor)
 
 
+_AWAY = (
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTCONN,
+    errno.ECONNREFUSED, errno.ECONNRESET, errno.EREMOTEIO, errno.EAGAIN,
+)  # fmt: skip
+"""The errors of a network file system whose server does not answer."""
+
+
 def explained(error: OSError, verb: str, target: Path, root: Path) -> StoreError:
     """Return the error of the store that explains an error of the file system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -60,7 +67,8 @@ def explained(error: OSError, verb: str, target: Path, root: Path) -> StoreError
         cause = "a part of this path is a file, not a directory"
     else:
         cause = error.strerror or str(error)
-    return StoreError(f"cannot {verb} {target} in checkpoint directory {root}: {cause}")
+    kind = StoreAway if error.errno in _AWAY else StoreError
+    return kind(f"cannot {verb} {target} in checkpoint directory {root}: {cause}")
 
 
 def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:

@@ -22,6 +22,16 @@ class StoreError(Fault):
     """Signals that the store failed, as far as it knows; the message names the path and the cause."""
 
 
+class StoreAway(StoreError):
+    """Signals that the store does not answer, or answers that it cannot now: the same call may succeed later. Nothing
+    is known of what the store holds.
+    """
+
+
+class DirectoryMissing(StoreError):
+    """Signals that the directory of the store does not exist (yet)."""
+
+
 class StoreRefused(StoreError):
     """Signals that nothing was written, and nothing will be: a full disk, a missing permission."""
 

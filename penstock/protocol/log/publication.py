@@ -243,7 +243,12 @@ class Publication:
             if isinstance(answer, Damaged) or (isinstance(answer, Missing) and attempt + 1 == MISSING_ATTEMPTS_MAX):
                 break
             yield Wait(wait_ms(attempt))
-        what = answer.detail if isinstance(answer, (Damaged, Unknown, Gone)) else f"{newest.path} does not exist"
+        if isinstance(answer, Unknown):
+            raise OutcomeUnknown(
+                f"checkpoint {newest.checkpoint_id}, the newest of this job, cannot be read now: {answer.detail}. "
+                "Nothing says that it is damaged: start the job again when the checkpoint storage answers"
+            )
+        what = answer.detail if isinstance(answer, (Damaged, Gone)) else f"{newest.path} does not exist"
         raise CheckpointUnreadable(
             unrestorable(newest.checkpoint_id, what, newest.path, newest.retained, self.directory)
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
-from penstock.storage.store import ObjectStore, StoreError
+from penstock.storage.store import DirectoryMissing, ObjectStore
 
 
 class ManualClock:
@@ -69,7 +69,7 @@ class Directories:
     def open(self, directory: str, create: bool) -> ObjectStore:
         if directory not in self.stores:
             if not create:
-                raise StoreError(f"checkpoint directory {directory} does not exist here")
+                raise DirectoryMissing(f"checkpoint directory {directory} does not exist here")
             self.stores[directory] = MemoryStore()
         return self.stores[directory]
 
