@@ -25,7 +25,7 @@ from penstock.protocol.values.messages import StoreReply, StoreRequest
 from penstock.storage.layout import SHARED_FOLDER, SegmentName, log_path, parse
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata_file import list_metadata, read_metadata
-from penstock.storage.store import TEMPORARY_GRACE_S, ObjectMissing, ObjectStore, StoreError
+from penstock.storage.store import TEMPORARY_GRACE_S, DirectoryMissing, ObjectMissing, ObjectStore, StoreError
 
 
 class JobDirectory:
@@ -58,7 +58,8 @@ class JobDirectory:
                 job.identity.directory or "",
                 job.graph.name,
             )
-        self.is_owner = True
+        # Until the fence counts, whatever lies in the directory is another driver's (PROTOCOL.md 11.23).
+        self.is_owner = self.publication is None
         self.keep_everything = False
         """True if the job's end deletes nothing, whatever the settings say."""
         self._sweeps = SweepSchedule(settings.sweep_grace_ms)
@@ -230,8 +231,8 @@ def _delete_claimed(open_store: OpenStore, claimed: CheckpointToStartFrom) -> No
     """
     try:
         store = open_store(claimed.directory, False)
-    except StoreError:
-        return  # the directory is gone: an earlier driver, or somebody else, has deleted it
+    except DirectoryMissing:
+        return  # an earlier driver, or somebody else, has deleted it
     try:
         metadata = read_metadata(store, claimed.metadata_path)
     except ObjectMissing:

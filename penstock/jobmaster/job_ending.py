@@ -138,11 +138,11 @@ class JobEnding:
                     warn(detail)
                 case WarnOfSilence():
                     self._warn_of_silence()
-                case Finish(state, error, is_resumable):
+                case Finish(state, error, is_resumable, releases):
                     runtime_ms = self._ports.clock.monotonic_ms() - self.started_ms
                     resume_from = self._kept_in if is_resumable else None
                     is_suspended = self.suspends or directory.is_taken_over
-                    self._finished_with(JobOutcome(state, error, resume_from, runtime_ms, is_suspended))
+                    self._finished_with(JobOutcome(state, error, resume_from, runtime_ms, is_suspended, releases))
 
     def _await_publications(self) -> None:
         conversations = self._job_directory.conversations
@@ -162,6 +162,7 @@ class JobEnding:
             store.keep_everything or self.suspends,
             lifecycle.has_run or lifecycle.is_finishing,
             keeps,
+            publication is not None and publication.newest_id > 0,
             lambda: store.store is not None and self._kept_in is not None,
         )
 

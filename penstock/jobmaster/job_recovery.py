@@ -152,6 +152,7 @@ class JobRecovery:
         if isinstance(result, PublicationError):
             self._handle(Refused(str(result), lost_log=True))
             return
+        self._job_directory.is_owner = True
         # Without this: an option that several jobs share names checkpoint 7 of one of them, another one begins and is
         # killed behind its own checkpoint 7, and whoever resumes it gives up rows that nobody meant.
         given_up = self._job.settings.without_channel_state.checkpoint_id

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.protocol.job.row_folders import Release
+
 
 @dataclass(frozen=True)
 class JobOutcome:
     """Holds a job's outcome. `state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback if there
     is one. `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` is from start to end.
-    `is_suspended`: only this driver has ended; another one continues the job, or will.
+    `is_suspended`: only this driver has ended; another one continues the job, or will. `releases`: the folders
+    of rows that may be deleted.
     """
 
     state: str
@@ -17,3 +20,4 @@ class JobOutcome:
     resume_from: str | None
     runtime_ms: float
     is_suspended: bool = False
+    releases: Release = Release.NOTHING

@@ -67,7 +67,7 @@ class Cluster:
         self._next_store_fault: StoreFaults | None = None
         self.fault_injector = FaultInjector(self, world, faults)
         self.watch = ProcessWatch(world, self.job, self.drivers, self.statistics, self.fault_injector)
-        self.hooks = UserCodeHooks(world, self.job, self.output, self.watch, self.fault_injector)
+        self.hooks = UserCodeHooks(world, self.job, self.output, self.shared, self.watch, self.fault_injector)
         self.patience = Patience(self._resume_with_timeout)
         if self.job.log is not None:
             self.job.log.told = self._on_published
@@ -280,6 +280,8 @@ class Cluster:
         elif outcome.state == "FINISHED":
             # The driver that took the job over may have been killed before it had deleted what is no longer needed.
             self.is_over, self.is_left_unswept = True, self.job.has_lost_its_owner
+        elif outcome.state == "CANCELED" and outcome.is_suspended and not driver.master.job_directory.is_taken_over:
+            self.start_driver_soon()
         elif outcome.state == "CANCELED" and self.job.is_resumed_after_cancel:
             self.rescale()
             self.start_driver_soon()

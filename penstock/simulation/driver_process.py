@@ -22,6 +22,7 @@ from penstock.simulation.control_network import ControlNetwork
 from penstock.simulation.places import Places
 from penstock.simulation.restart_checker import RestartChecker
 from penstock.simulation.slot_process import SlotKeeper
+from penstock.simulation.stored_rows import StoredRows
 from penstock.simulation.trace import EVERYONE, About
 from penstock.simulation.world import Process, ProcessClock, World
 from penstock.storage.store import ObjectStore
@@ -152,7 +153,9 @@ class DriverProcess:
             identity = identify(
                 self._configuration, self._graph.name, lambda: f"{world.random.getrandbits(128):032x}", ports.open_store
             )
-            self.master = JobMaster(self._graph, self._configuration, identity, self.incarnation, ports)
+            self._rows = StoredRows(identity, ports.open_store, lambda: f"{world.random.getrandbits(32):08x}")
+            graph = self._rows.prepare(self._graph)
+            self.master = JobMaster(graph, self._configuration, identity, self.incarnation, ports)
             self._packing = self._pack()
             self.has_begun = True
             self._watch_aborts()
@@ -216,6 +219,7 @@ class DriverProcess:
         outcome = self.master.outcome
         if outcome is not None:
             self.has_ended = True
+            self._rows.end(outcome)
             self._ended(self, outcome)
             return
         deadline_ms = self.master.next_deadline_ms()

@@ -16,7 +16,8 @@ from penstock.protocol.values.metadata import Metadata
 from penstock.simulation.claim_checker import ClaimChecker
 from penstock.simulation.content_checker import ContentChecker
 from penstock.simulation.element_coverage import uncovered
-from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, LogName, MetadataName, SegmentName, parse
+from penstock.simulation.stored_rows import stored_folders
+from penstock.storage.layout import FRAMES_FOLDER, LOG_FOLDER, METADATA_NAME, LogName, MetadataName, SegmentName, parse
 from penstock.storage.log import decode_entry
 from penstock.storage.metadata_file import decode_metadata
 
@@ -50,7 +51,7 @@ class LogChecker(ContentChecker):
     """The most objects of the log at once."""
     _newest_checkpoint_at: int = -1
     _named: set[str] = field(default_factory=set)
-    """Metadata of the retained checkpoints, and the segments that it names."""
+    """Metadata of the retained checkpoints, and the segments and folders of rows that they name."""
     _newest_id: int = 0
     _output: dict[str, int] = field(default_factory=dict)
     """Prepared output -> the checkpoint in the log that named it first as its own."""
@@ -138,7 +139,9 @@ class LogChecker(ContentChecker):
         for path in retained:
             data = self._object(path)
             if data is not None:
-                named.update(segment.path for segment in decode_metadata(data, path).segments)
+                metadata = decode_metadata(data, path)
+                named.update(segment.path for segment in metadata.segments)
+                named.update(stored_folders([enumerator.data for enumerator in metadata.enumerators]))
         return named
 
     def _object(self, path: str) -> bytes | None:
@@ -166,6 +169,10 @@ class LogChecker(ContentChecker):
         if metadata.savepoint is not None:
             metadata = self._savepoint(what, metadata)
         self.check_content(what, graph, metadata, metadata.savepoint or self.directory)
+
+    @property
+    def has_finished(self) -> bool:
+        return any(isinstance(entry, Ended) and entry.state == "FINISHED" for entry in self.entries[-1:])
 
     @property
     def newest_continues(self) -> bool:
@@ -256,7 +263,8 @@ class LogChecker(ContentChecker):
             if path in named or name in self._late:
                 continue
             found = parse(path)
-            if isinstance(found, (SegmentName, MetadataName)):
+            is_of_rows = path.startswith(f"{FRAMES_FOLDER}/") and not retained and self.has_finished
+            if isinstance(found, (SegmentName, MetadataName)) or is_of_rows:
                 self.world.violate(f"orphan after the sweep: {path}")
             elif isinstance(found, LogName) and found.sequence < self.base:
                 if found.sequence not in (sequence for sequence, _ in self.void):

@@ -45,7 +45,7 @@ class RangesSource(Source):
         return enumerator
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        return _Reader(self)
+        return RangesReader(self)
 
 
 class SplitsWithBacklog(FixedSplitEnumerator):
@@ -66,7 +66,9 @@ class OwnedSplits(SplitsWithBacklog):
         return None
 
 
-class _Reader(SourceReader):
+class RangesReader(SourceReader):
+    """Reads several splits in turns."""
+
     def __init__(self, source: RangesSource) -> None:
         self._source = source
         self._splits: list[dict[str, int]] = []

@@ -17,6 +17,7 @@ from penstock.simulation import simulated_functions as f
 from penstock.simulation.choices import Choosing, PlanError, step
 from penstock.simulation.drawn_parallelisms import Parallelisms
 from penstock.simulation.ranges import RangesSource
+from penstock.simulation.stored_rows import StoredRanges
 from penstock.simulation.streams import Expected, Stream
 
 
@@ -45,11 +46,15 @@ class SourceSteps(Choosing):
         timed: str | None = "",
         drift_ms: int | None = None,
         newest: int | None = None,
+        stored: bool | None = None,
     ) -> Stream:
         """Declare a source. `timed`: "patient", "hasty" or (hasty) "idle" watermarks, None for none; "" is drawn.
         `drift_ms`: how far it may be ahead of the other sources in event time; 0 is any. `newest`: its last splits,
-        those before which are a backlog; 0: there is none. The kind "hybrid" is not drawn: ranges, then a sequence."""
+        those before which are a backlog; 0: there is none. `stored`: its rows are in a folder of the job's directory,
+        as those of a DataFrame; None: drawn, where the kind is drawn. The kind "hybrid" is not drawn: ranges, then a
+        sequence."""
         random = self.random
+        may_be_stored = kind is None
         number = self.choose("number", lambda: 0, number)
         parallelism = self.parallelism(parallelism)
         rows = self.choose("rows", lambda: random.randint(10, self.rows_max), rows)
@@ -78,7 +83,10 @@ class SourceSteps(Choosing):
             if drift_ms:
                 strategy = strategy.with_watermark_alignment("all sources", drift_ms, 5)
         newest = self.choose("newest", lambda: _newest(label) if kind == "ranges" else 0, newest, absent=0)
-        made = self._read(kind, number, rows, bounds, strategy if at_source else None, newest)
+        stored = self.choose(
+            "stored", lambda: may_be_stored and kind == "ranges" and _is_stored(label), stored, absent=False
+        )
+        made = self._read(kind, number, rows, bounds, strategy if at_source else None, newest, stored)
         # If a job starts from scratch with another number of readers, a sequence has other splits; then a reader that
         # has finished one gets another of an earlier time.
         is_whole = kind == "sequence" and parallelism == 1 and timed == "patient"
@@ -119,11 +127,13 @@ class SourceSteps(Choosing):
         bounds: list[int],
         strategy: WatermarkStrategy | None,
         newest: int,
+        stored: bool,
     ) -> Any:
         strategy = strategy or WatermarkStrategy.no_watermarks()
         if kind in ("ranges", "owned"):
             rest_every = self.choose("rest_every", lambda: self.random.choice((0, 0, 10)))
-            source = RangesSource([*bounds, rows], rest_every, 20.0, owned=kind == "owned", newest=newest or None)
+            made = StoredRanges if stored else RangesSource
+            source = made([*bounds, rows], rest_every, 20.0, owned=kind == "owned", newest=newest or None)
             return self.environment.from_source(source, strategy, f"{kind} {number}")
         if kind == "hybrid":
             history = RangesSource([0, rows // 4, rows // 2], self.choose("rest_every", lambda: 0), 20.0)
@@ -141,6 +151,11 @@ def _newest(label: f.Label) -> int:
     """Draw how many splits of a source are no backlog, from a random source of its own. 0: none is one."""
     random = Random(f"backlog of {label.source} {label.bounds} {label.keys}")
     return random.randint(1, len(label.bounds)) if random.random() < 0.4 else 0
+
+
+def _is_stored(label: f.Label) -> bool:
+    """Draw whether rows are in a folder of the job's directory, from a random source of its own."""
+    return Random(f"folder of {label.source} {label.bounds} {label.keys}").random() < 0.4
 
 
 def _drift_ms(label: f.Label) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.simulation.fault_injector import FaultInjector
+from penstock.simulation.faulty_store import SharedObjects
 from penstock.simulation.output import Output
 from penstock.simulation.present_job import PresentJob
 from penstock.simulation.process_watch import ProcessWatch
@@ -17,11 +18,18 @@ class UserCodeHooks:
     """Implements `penstock.simulation.world_hooks.WorldHooks`."""
 
     def __init__(
-        self, world: World, job: PresentJob, output: Output, watch: ProcessWatch, fault_injector: FaultInjector
+        self,
+        world: World,
+        job: PresentJob,
+        output: Output,
+        shared: SharedObjects,
+        watch: ProcessWatch,
+        fault_injector: FaultInjector,
     ) -> None:
         self._world = world
         self._job = job
         self._output = output
+        self._shared = shared
         self._watch = watch
         self._fault_injector = fault_injector
 
@@ -47,6 +55,9 @@ class UserCodeHooks:
     def on_timer(self, operator: str, timestamp_ms: int) -> None:
         if self._world.observer is not None:
             self._world.observer("timer", operator, timestamp_ms)
+
+    def objects(self) -> dict[str, bytes]:
+        return self._shared.objects
 
     def broker(self) -> TransactionBroker:
         return self._output.broker

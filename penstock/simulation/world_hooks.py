@@ -41,6 +41,9 @@ class WorldHooks(Protocol):
     def on_timer(self, operator: str, timestamp_ms: int) -> None:
         """Report a timer that fires to the scenario."""
 
+    def objects(self) -> dict[str, bytes]:
+        """Return all objects of all stores, for what needs no call that could fail."""
+
     def broker(self) -> TransactionBroker:
         """Return what keeps the transactions of all sinks."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import copyreg
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ from penstock.datastream.connectors.base import ReaderContext, Source, SourceErr
 from penstock.spark.arrow_files import NoArrowWriter, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of
-from penstock.spark.frame_directory import FrameDirectory
+from penstock.spark.frame_directory import FrameDirectory, new_name
 from penstock.spark.frame_files import FrameFiles
 from penstock.spark.python_errors import user_traceback
 from penstock.spark.stored_frames import write_stored
@@ -115,7 +114,7 @@ class DataFrameSource(Source):
         Raises:
             SourceError: Its cause is Spark's error where the DataFrame cannot be written.
         """
-        name = f"{uid}-{secrets.token_hex(4)}"
+        name = new_name(uid)
         try:
             self._write(directory, name)
         except BaseException:

@@ -14,6 +14,7 @@ import posixpath
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,9 +30,10 @@ from penstock.datastream.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.fit import FoundCheckpoint
 from penstock.jobmaster.identity import JobIdentity
+from penstock.protocol.job.row_folders import Release, released_folders
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource
-from penstock.spark.frame_directory import FrameDirectory
+from penstock.spark.frame_directory import FrameDirectory, new_name
 from penstock.spark.frame_files import folder_in
 from penstock.spark.session import Substrate
 from penstock.storage.location import is_local
@@ -111,7 +113,9 @@ class JobFiles:
 
     def __init__(self) -> None:
         self._root: FrameDirectory | None = None
-        self._written: list[str] = []
+        self._own: list[str] = []
+        """The folders that this start has written: nobody else knows them before a checkpoint names them."""
+        self._read: list[str] = []
         self._temporary: Path | None = None
 
     def prepare(
@@ -143,9 +147,9 @@ class JobFiles:
                 continue
             name = self._written_before(function, operator.uid, root, identity, restored, options)
             if name is None:
-                self._written.append(function.write(root, operator.uid))
+                self._own.append(function.write(root, operator.uid))
             else:
-                self._written.append(name)
+                self._read.append(name)
                 function.read_again(root, name, options.ignore_changes)
                 tell(_what_is_read(operator.name, root, name))
 
@@ -163,8 +167,7 @@ class JobFiles:
         """
         if restored is None:
             # An unreadable checkpoint does not decide this: every split of a checkpoint names its own folder.
-            found = root.complete(uid) if identity.resume else []
-            return found[-1] if found else None
+            return self._copied(root, uid) if identity.resume else None
         states = [state.data for state in restored.metadata.enumerators if state.operator == uid]
         if not states:
             return None  # an operator that the checkpoint does not know
@@ -178,10 +181,25 @@ class JobFiles:
                 f"from_spark() {source.name!r}: the rows that the checkpoint needs are not in {theirs.folder(name)}, "
                 "or not all of them. Put the folder back, or start without the checkpoint."
             )
+        if identity.is_private:
+            self._own.append(name)
         root.take(name, theirs)
         if options.claims:
             root.note_claim(name, theirs)
         return name
+
+    def _copied(self, root: FrameDirectory, uid: str) -> str | None:
+        """Copy the rows that an earlier start has written, before any checkpoint, to a folder of our own, and return
+        its name; None if there are none. Without the copy: that start still runs, finds that it has lost the job, and
+        removes its folder.
+        """
+        for found in reversed(root.complete(uid)):
+            name = new_name(uid)
+            with suppress(SourceError):  # it is removed just now
+                root.take(found, root, new_name=name, is_private=True)
+                self._own.append(name)
+                return name
+        return None
 
     def _place(self, identity: JobIdentity, substrate: Substrate) -> str:
         if identity.directory is not None:
@@ -196,21 +214,24 @@ class JobFiles:
         atexit.register(shutil.rmtree, self._temporary, ignore_errors=True)
         return str(self._temporary)
 
-    def remove(self, keep: bool) -> None:
-        """Remove what no checkpoint needs. Called at the job's end. Results are the user's, and stay.
+    def remove(self, release: Release, owns_log: bool) -> None:
+        """Remove what nobody needs any more, at the driver's end. Results are the user's, and stay.
 
         Args:
-            keep: A checkpoint needs what was written, or another driver owns the job.
+            release: What the job's log says of the folders, or what is known without it.
+            owns_log: The job's log is ours, so that the origin of claimed rows is, too.
         """
-        if self._root is None:
+        root = self._root
+        if root is None:
             return
-        for name in self._written:
-            self._root.remove_claimed(name)
-        if keep and self._temporary is None:
-            return
-        for name in self._written:
-            self._root.remove(name)
-        self._written.clear()
+        if owns_log:
+            for name in self._read:
+                root.remove_claimed(name)
+        if self._temporary is not None:
+            release = Release.ALL  # nobody else knows the directory
+        for name in released_folders(release, self._own, root.names):
+            root.remove(name)
+        self._own.clear()
 
 
 def _what_is_read(operator: str, root: FrameDirectory, name: str) -> str:

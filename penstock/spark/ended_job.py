@@ -15,6 +15,8 @@ from penstock.common.job_execution import (
     SavepointFailed,
 )
 from penstock.common.job_id import JobID
+from penstock.common.options import PipelineOptions
+from penstock.jobmaster.identity import JobIdentity
 from penstock.monitoring.report import JobReport
 
 
@@ -69,6 +71,23 @@ class EndedJobClient(JobClient):
         refused: CompletableFuture[None] = CompletableFuture()
         refused.set_exception(RescaleFailed("the job has ended"))
         return refused
+
+
+def how_it_ended(job_name: str, identity: JobIdentity) -> str:
+    """Return the message for a job that is not run again, because it has ended."""
+    assert identity.ended is not None
+    state, what = identity.ended.state, f"job {identity.job_id} ({job_name}) in {identity.directory}"
+    again = f"To run it again, give another {PipelineOptions.FIXED_JOB_ID.key} or another job name"
+    if identity.stopped_with is not None:
+        return (
+            f"{what} was stopped before, with the savepoint {identity.stopped_with}, and is not run again. A new job "
+            f"starts from it with -s {identity.stopped_with}, under another {PipelineOptions.FIXED_JOB_ID.key}"
+        )
+    elif state == "FINISHED":
+        return f"{what} has FINISHED before, and is not run again. {again}"
+    else:
+        resumed = f"resume it with -s {identity.directory}" if identity.ended.retained else "it has kept no checkpoint"
+        return f"{what} was CANCELED before, and is not run again: {resumed}. {again}"
 
 
 def _refused(error: Exception) -> CompletableFuture[str]:

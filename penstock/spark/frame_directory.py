@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +23,18 @@ from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME
 from penstock.storage.location import is_local
 from penstock.storage.opening import open_store
-from penstock.storage.store import BrowsableStore, ObjectMissing, StoreError
+from penstock.storage.store import BrowsableStore, ObjectExists, ObjectMissing, StoreError
 from penstock.storage.store_settings import StoreSettings
 
 _CLAIMED_FROM = "_claimed_from"
 _COPY_STEP_BYTES = 32 << 20
 _CALLS_MAX = 8
+_NAME = re.compile(r".+-[0-9a-f]{8}")
+
+
+def new_name(uid: str) -> str:
+    """Return the name of a folder for an operator's rows, which no other start uses."""
+    return f"{uid}-{secrets.token_hex(4)}"
 
 
 class FrameDirectory:
@@ -92,19 +100,22 @@ class FrameDirectory:
         """Note that a folder was taken from another job, whose checkpoint has become this job's own."""
         self._store.put(f"{FRAMES_FOLDER}/{name}/{_CLAIMED_FROM}", [origin.folder(name).encode()])
 
-    def remove(self, uid_of: str) -> None:
-        """Remove a folder, and others of the same operator, which starts that were killed have left. Never raises."""
-        uid = uid_of.rpartition("-")[0]
+    def names(self) -> list[str]:
+        """Return the names of all folders that starts of the job have made. [] where the store does not answer."""
+        try:
+            return [name for name in self._store.folders(FRAMES_FOLDER) if _NAME.fullmatch(name)]
+        except StoreError:
+            return []
+
+    def remove(self, name: str) -> None:
+        """Remove this folder and no other one. Never raises."""
         if self.is_local:
-            parent = Path(self.place, FRAMES_FOLDER)
-            for left in parent.glob(f"{uid}-*"):
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(self.folder(name), ignore_errors=True)
             with suppress(OSError):  # others may be there
-                parent.rmdir()
+                Path(self.place, FRAMES_FOLDER).rmdir()
             return
         with suppress(StoreError):
-            paths = self._store.list(FRAMES_FOLDER)
-            _each(self._store.delete, [path for path in paths if _is_of(uid, path.split("/")[1])])
+            _each(self._store.delete, self._store.list(f"{FRAMES_FOLDER}/{name}"))
 
     def remove_claimed(self, name: str) -> None:
         """Remove the folder that this one was taken from, once its job has no checkpoint any more that needs it. Never
@@ -119,66 +130,82 @@ class FrameDirectory:
                 there.remove(posixpath.basename(origin))
                 there._store.remove_if_empty()
 
-    def take(self, name: str, origin: FrameDirectory, progress: Callable[[], None] = lambda: None) -> list[str]:
-        """Make a folder a copy of one of the same name, of links where both are of one file system: complete or not at
-        all. So a new job needs nothing of the job whose checkpoint it started from. `progress` is called whenever some
-        of the data has been copied. Raises `SourceError`.
+    def take(
+        self,
+        name: str,
+        origin: FrameDirectory,
+        progress: Callable[[], None] = lambda: None,
+        new_name: str | None = None,
+        is_private: bool = False,
+    ) -> list[str]:
+        """Copy a folder from another job, as links where both lie in one file system. So a new job needs nothing of
+        the job whose checkpoint it started from. Other starts of this job may copy the same folder at the same time:
+        what is there already is kept. `progress` is called whenever some of the data has been copied.
+
+        Args:
+            new_name: The name of the copy; None: the same.
+            is_private: Nobody else uses the copy, so a copy that fails is removed.
 
         Returns:
             The copies: paths relative to this directory.
+
+        Raises:
+            SourceError: Something could not be copied.
         """
+        there, target = name, new_name or name
         try:
             if self.is_local and origin.is_local:
-                take_along(Path(origin.folder(name)), Path(self.folder(name)), progress)
-                return [f"{FRAMES_FOLDER}/{name}/{file.name}" for file in sorted(Path(self.folder(name)).iterdir())]
-            self._delete_copies(name)
-            try:
-                paths = [path for path, _ in origin.parts(name)]
-                _each(lambda path: self._copy(path, origin, progress), paths)
-                self._copy(_manifest(name), origin, progress)  # the manifest is last
-            except BaseException:
-                with suppress(StoreError):
-                    self._delete_copies(name)
-                raise
-            return [*paths, _manifest(name)]
-        except StoreError as error:
-            raise SourceError(
-                f"{origin.folder(name)}, with rows of a DataFrame, could not be copied to {self.folder(name)}: {error}"
-            ) from error
+                take_along(Path(origin.folder(there)), Path(self.folder(target)), progress)
+                return [f"{FRAMES_FOLDER}/{target}/{file.name}" for file in sorted(Path(self.folder(target)).iterdir())]
+            files = [posixpath.basename(path) for path, _ in origin.parts(there)]
+            _each(lambda file: self._copy(file, origin, there, target, progress), files)
+            self._copy(FRAMES_MANIFEST, origin, there, target, progress)  # the manifest is last
+            return [f"{FRAMES_FOLDER}/{target}/{file}" for file in (*files, FRAMES_MANIFEST)]
+        except BaseException as error:
+            if is_private:
+                self.remove(target)
+            if isinstance(error, StoreError):
+                raise SourceError(
+                    f"{origin.folder(there)}, with rows of a DataFrame, could not be copied to {self.folder(target)}: "
+                    f"{error}"
+                ) from error
+            raise
 
-    def _delete_copies(self, name: str) -> None:
-        _each(self._store.delete, self._store.list(f"{FRAMES_FOLDER}/{name}"))
-
-    def _copy(self, path: str, origin: FrameDirectory, progress: Callable[[], None]) -> None:
+    def _copy(self, file: str, origin: FrameDirectory, there: str, here: str, progress: Callable[[], None]) -> None:
+        path, copy = f"{FRAMES_FOLDER}/{there}/{file}", f"{FRAMES_FOLDER}/{here}/{file}"
         size = origin._store.size(path)
-        writer = self._store.writer(path)
+        with suppress(ObjectMissing):
+            if self._store.size(copy) == size:
+                return  # of another start, which takes the same checkpoint; objects appear whole
+        writer = self._store.writer(copy)
         try:
             for start in range(0, size, _COPY_STEP_BYTES):
                 writer.write([origin._store.get(path, start, min(_COPY_STEP_BYTES, size - start))])
                 progress()
             writer.finish()
+        except ObjectExists:
+            writer.abort()
+            if self._store.size(copy) != size:
+                raise
         except BaseException:
             writer.abort()
             raise
 
 
 def take_along(source: Path, target: Path, progress: Callable[[], None]) -> None:
-    """Make `target` a copy of the folder `source`, of links where the file system has them, complete or not at all.
-    Raises `SourceError`, and what `progress` raises."""
-    shutil.rmtree(target, ignore_errors=True)
+    """Copy the folder `source` to `target`, as links where the file system has them. Files appear whole, the manifest
+    last; those that are there already are kept. Raises `SourceError`, and what `progress` raises."""
     try:
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == FRAMES_MANIFEST):  # the manifest is last
             # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one. Those
             # that begin with a dot are checksums of Hadoop's, which nothing of ours reads.
             if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith(("_", "."))):
                 _link_or_copy(file, target / file.name, progress)
-    except BaseException as error:
-        shutil.rmtree(target, ignore_errors=True)
-        with suppress(OSError):  # others may be there
+    except OSError as error:
+        with suppress(OSError):  # only if nothing is in them
+            target.rmdir()
             target.parent.rmdir()
-        if not isinstance(error, OSError):
-            raise
         raise SourceError(
             f"{source}, with rows of a DataFrame, could not be copied to {target}: {error}. Make room or set the "
             "permissions, and start the job again."
@@ -188,12 +215,24 @@ def take_along(source: Path, target: Path, progress: Callable[[], None]) -> None
 def _link_or_copy(source: Path, target: Path, progress: Callable[[], None]) -> None:
     try:
         os.link(source, target)
+        return
+    except FileExistsError:
+        if target.stat().st_size == source.stat().st_size:
+            return  # of another start, which takes the same checkpoint
     except OSError:  # another file system, or one without links
-        with source.open("rb") as old, target.open("xb") as new:
+        pass
+    # Under a name of its own until it is whole: another start may be copying the same file.
+    growing = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    try:
+        with source.open("rb") as old, growing.open("xb") as new:
             while data := old.read(_COPY_STEP_BYTES):
                 new.write(data)
                 progress()
-        shutil.copystat(source, target)
+        shutil.copystat(source, growing)
+        growing.replace(target)
+    except BaseException:
+        growing.unlink(missing_ok=True)
+        raise
 
 
 def _manifest(name: str) -> str:

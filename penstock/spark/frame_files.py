@@ -32,7 +32,7 @@ from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 from penstock.spark.frame_directory import FrameDirectory
-from penstock.storage.layout import FRAMES_MANIFEST
+from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 from penstock.storage.store import ObjectMissing, StoreError
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
@@ -62,7 +62,11 @@ class FrameFiles(Source):
             return _FrameEnumerator(self._folder, list(self._splits()))
         state = decode_split(restored)
         splits = state["splits"] if isinstance(state, dict) else state
-        return _FrameEnumerator(self._folder, [encode_split(split) for split in splits])
+        # The folder that the splits name. Without this: a start that could not read the checkpoint has written a folder
+        # of its own, and a savepoint takes that one along.
+        name = folder_in(restored)
+        folder = self._folder if name is None else f"{FRAMES_FOLDER}/{name}"
+        return _FrameEnumerator(folder, [encode_split(split) for split in splits])
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         directory, row_type = self._directory(), self._row_type
@@ -84,7 +88,7 @@ class FrameFiles(Source):
             target = FrameDirectory(directory, self._settings, create=True)
             if target.is_complete(name):
                 return []  # of another source that reads the same rows
-            return target.take(name, self._directory(), progress)
+            return target.take(name, self._directory(), progress, is_private=True)
         except StoreError as error:
             raise SourceError(str(error)) from error
 

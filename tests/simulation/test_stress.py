@@ -301,6 +301,9 @@ class ThreadedCluster:
             self.world.violate(f"{name} is committed, but no checkpoint in the log says so")
         self.output.committed.setdefault(name, None)
 
+    def objects(self) -> dict[str, bytes]:
+        return {}
+
     # ---- running ------------------------------------------------------------------------------------------------
 
     def run(self) -> JobMaster:

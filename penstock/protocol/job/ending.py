@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from penstock.protocol.job.patience import Patience
+from penstock.protocol.job.row_folders import Release, released_at_end
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5
@@ -78,14 +79,15 @@ TABLE: Table[EndingState] = Table(
 class Holdings:
     """Describes what decides about deleting. `owns_log`: this driver has fenced the log, and has not lost it.
     `keeps_everything`: the job was given up because of its storage. `has_run`: in this driver, or nothing was left to
-    run. `keeps_checkpoints`: what the user chose for this state, or output waits to be committed. `has_retained`: a
-    checkpoint is kept in the job's directory.
+    run. `keeps_checkpoints`: what the user chose for this state, or output waits to be committed. `had_checkpoints`:
+    a checkpoint of the job has been in its log. `has_retained`: one is kept in the job's directory.
     """
 
     owns_log: bool
     keeps_everything: bool
     has_run: bool
     keeps_checkpoints: bool
+    had_checkpoints: bool
     has_retained: Callable[[], bool]
 
 
@@ -197,11 +199,14 @@ class WarnOfSilence(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Finish the job. `is_resumable`: a checkpoint is retained in the job's directory."""
+    """Finish the job. `is_resumable`: a checkpoint is retained in the job's directory. `releases`: the folders of rows
+    that nobody needs any more.
+    """
 
     state: str
     error: str | None
     is_resumable: bool
+    releases: Release
 
 
 Event = (
@@ -239,7 +244,7 @@ class Ending:
         self.state = EndingState.RUNNING
         self.story = Story()
         self._verdict: tuple[str, str | None] = ("", None)
-        self._keeps = False
+        self._keeps = self._log_is_ended = False
         self._holdings: Holdings | None = None
         self._commit_failures = 0
         self._patience = Patience(STORAGE_TIMEOUT_MS)
@@ -274,6 +279,7 @@ class Ending:
                 return self._checked(lost)
             case LogEnded(None):
                 self.state = EndingState.SWEEPING
+                self._log_is_ended = True
                 return [DeleteAndSweep()]
             case LogEnded(lost):
                 self._keeps = False
@@ -339,4 +345,11 @@ class Ending:
         self._patience.end()
         self._retry_commit_at_ms = None
         state, error = self._verdict
-        return [Finish(state, error, is_resumable)]
+        return [Finish(state, error, is_resumable, self._releases)]
+
+    @property
+    def _releases(self) -> Release:
+        if self._holdings is None:
+            return Release.NOTHING
+        may_begin_again = self._verdict[0] != "FINISHED" and not self._holdings.had_checkpoints
+        return released_at_end(self._log_is_ended, self._keeps, may_begin_again, self._holdings.has_run)

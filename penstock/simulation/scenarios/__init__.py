@@ -17,6 +17,7 @@ from penstock.simulation.scenarios import (
     concurrent,
     cut,
     declarations,
+    early_folders,
     event_time,
     expiring,
     finishing,
@@ -53,8 +54,8 @@ def _name(scenario: type[Scenario]) -> str:
 _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
     giving_up, state, kept, expiring, declarations, event_time, restored_time, backlog, floors, timers, idleness,
-    aligned_sources, finishing, savepoints, publication, shortening, storage, stored_state, killed_steps, sweeping,
-    slots, packing, live_rescaling, adaptive,
+    aligned_sources, finishing, savepoints, publication, early_folders, shortening, storage, stored_state, killed_steps,
+    sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -16,6 +16,7 @@ from penstock.protocol.job import adaptive_scaling, commit_order, ending, lifecy
 from penstock.protocol.job.commit_order import CommitOrder, CommitState
 from penstock.protocol.job.ending import Ending, EndingState, Holdings
 from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
+from penstock.protocol.job.row_folders import Release, released_folders
 from penstock.protocol.log import publication_table
 from penstock.protocol.machine import Cell, IllegalEvent, MachineState, Table
 from penstock.protocol.subtask import alignment_table
@@ -159,7 +160,7 @@ def test_an_answer_that_nobody_waits_for_is_illegal() -> None:
 def holdings(**changed: Any) -> Holdings:
     facts: dict[str, Any] = {
         "owns_log": True, "keeps_everything": False, "has_run": True, "keeps_checkpoints": True,
-        "has_retained": lambda: True,
+        "had_checkpoints": True, "has_retained": lambda: True,
     }  # fmt: skip
     return Holdings(**(facts | changed))
 
@@ -177,7 +178,9 @@ def test_the_log_is_ended_then_what_is_not_kept_is_deleted_then_the_newest_is_lo
     assert machine.state is EndingState.LOGGING
     assert names(machine.handle(ending.LogEnded(None), 0.0)) == ["DeleteAndSweep"]
     assert names(machine.handle(ending.Swept(), 0.0)) == ["LookForNewest"]
-    assert machine.handle(ending.NewestLookedFor(is_gone=False), 0.0) == [ending.Finish("CANCELED", None, True)]
+    assert machine.handle(ending.NewestLookedFor(is_gone=False), 0.0) == [
+        ending.Finish("CANCELED", None, True, Release.NOTHING)
+    ]
 
 
 @pytest.mark.parametrize("why", [{"keeps_everything": True}, {"has_run": False}])
@@ -193,8 +196,50 @@ def test_a_driver_that_was_fenced_while_it_failed_says_that() -> None:
     machine.handle(ending.NothingPublishing(), 0.0)
     machine.handle(ending.CommitsIdle(holdings(keeps_everything=True, has_retained=lambda: False)), 0.0)
     assert machine.handle(ending.LogChecked("taken over by d2"), 0.0) == [
-        ending.Finish("FAILED", "taken over by d2", False)
+        ending.Finish("FAILED", "taken over by d2", False, Release.NOTHING)
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "settled", "released"),
+    [
+        ("FINISHED", {"keeps_checkpoints": False}, Release.ALL),
+        ("CANCELED", {"keeps_checkpoints": False}, Release.ALL),
+        # The next driver starts it from scratch, and may have written its rows already.
+        ("FAILED", {"keeps_checkpoints": False, "had_checkpoints": False}, Release.OWN),
+        ("FINISHED", {"keeps_checkpoints": False, "had_checkpoints": False}, Release.ALL),
+        ("CANCELED", {"keeps_checkpoints": True}, Release.NOTHING),
+    ],
+)
+def test_the_end_of_the_log_releases_folders_of_rows(state: str, settled: dict[str, bool], released: Release) -> None:
+    machine = ended(holdings(**settled, has_retained=lambda: settled["keeps_checkpoints"]), state)
+    machine.handle(ending.LogEnded(None), 0.0)
+    effects = machine.handle(ending.Swept(), 0.0)
+    if machine.state is EndingState.LOOKING:
+        effects = machine.handle(ending.NewestLookedFor(is_gone=False), 0.0)
+    assert [effect.releases for effect in effects if isinstance(effect, ending.Finish)] == [released]
+
+
+@pytest.mark.parametrize(("has_run", "released"), [(False, Release.OWN), (True, Release.NOTHING)])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_driver_without_the_log_releases_at_most_what_it_has_written(
+    has_run: bool, released: Release, keeps: bool
+) -> None:
+    machine = Ending()
+    machine.handle(ending.SlotsGone("CANCELED", None), 0.0)
+    machine.handle(ending.NothingPublishing(), 0.0)
+    settled = holdings(owns_log=False, has_run=has_run, keeps_everything=keeps)
+    [finish] = machine.handle(ending.CommitsIdle(settled), 0.0)
+    assert isinstance(finish, ending.Finish) and finish.releases is released
+
+
+def test_no_folder_is_listed_that_nobody_may_delete() -> None:
+    def all_of_job() -> list[str]:
+        raise AssertionError("not asked for")
+
+    assert released_folders(Release.OWN, ["a-1"], all_of_job) == ["a-1"]
+    assert released_folders(Release.NOTHING, ["a-1"], all_of_job) == []
+    assert released_folders(Release.ALL, ["a-1"], lambda: ["a-1", "a-2"]) == ["a-1", "a-2"]
 
 
 def test_a_driver_without_the_log_keeps_and_advises_nothing() -> None:
