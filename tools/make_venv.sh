@@ -44,6 +44,33 @@ make_venv() {
   without root:    install uv, or name another interpreter: make setup PYTHON=/path/to/python3"
 }
 
+# pip is silent for minutes, or writes hundreds of lines: a line every ten seconds says what it is at.
+install() {
+  log=$(mktemp)
+  say "installing penstock and what it needs into $venv: about three minutes, of which the most is for 600 MB"
+  say "that are fetched once (PySpark above all); less than a minute if pip has them from before"
+  began=$(date +%s)
+  "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} \
+    -e '.[java,kafka,avro,s3,hdfs,rocksdb,demo,dev]' >"$log" 2>&1 &
+  pip=$!
+  trap 'kill "$pip" 2>/dev/null; rm -f "$log"; exit 130' INT TERM
+  looked=0
+  while kill -0 "$pip" 2>/dev/null; do
+    sleep 1
+    looked=$((looked + 1))
+    [ $((looked % 10)) -ne 0 ] || say "$(($(date +%s) - began)) s: $(pip_is_at)"
+  done
+  wait "$pip" || { tail -40 "$log" >&2; rm -f "$log"; fail "pip could not install what penstock needs"; }
+  trap - INT TERM
+  rm -f "$log"
+  say "installed after $(($(date +%s) - began)) s"
+}
+pip_is_at() {
+  at=$(grep -E '^ *(Collecting|Downloading|Building|Installing|Preparing)' "$log" | tail -n 1 |
+    sed -e 's/^ *//' -e 's/^\(Installing collected packages\).*/\1/' -e 's/-py[23].*whl//' | cut -c 1-72)
+  echo "${at:-looking for packages}"
+}
+
 tell_java() {
   "$venv/bin/python" - <<'EOF'
 from penstock.spark.java import find_java
@@ -62,7 +89,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
   rm -rf "$venv"
   make_venv "$python"
 fi
-say "installing penstock and what it needs into $venv (the first time this fetches some 600 MB, PySpark above all)"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check ${CONSTRAINTS:+-c "$CONSTRAINTS"} -e '.[java,kafka,avro,s3,hdfs,rocksdb,demo,dev]'
+install
 tell_java
 touch "$venv/.installed"

@@ -15,6 +15,7 @@ from penstock.monitoring.report import CheckpointReport, JobReport
 from recording import Recording
 
 CHECKPOINTS_SHOWN = 8
+LINE_EVERY_S = 10.0
 BAR_CELLS = 12
 
 
@@ -68,7 +69,9 @@ def checkpoint_line(checkpoint: CheckpointReport) -> Text:
 
 
 class LiveView:
-    """A context manager around one run. Without a terminal it prints a line for each checkpoint instead."""
+    """A context manager around one run. Without a terminal it prints two lines every few seconds instead, and those of
+    checkpoints that fail.
+    """
 
     def __init__(self, console: Console, recording: Recording, rows: int) -> None:
         self._console = console
@@ -120,10 +123,12 @@ class LiveView:
         return Group(self._headline(report), vertices_table(report), *lines)
 
     def _print_news(self, report: JobReport) -> None:
-        for number, checkpoint in sorted(self._recording.checkpoints.items()):
-            if number not in self._announced:
-                self._announced.add(number)
+        news = [c for number, c in sorted(self._recording.checkpoints.items()) if number not in self._announced]
+        is_due = time.monotonic() >= self._line_due
+        for checkpoint in news:
+            if checkpoint.status != "completed" or (is_due and checkpoint is news[-1]):
                 self._console.print(checkpoint_line(checkpoint))
-        if time.monotonic() >= self._line_due:
-            self._line_due = time.monotonic() + 5
+        self._announced.update(checkpoint.checkpoint_id for checkpoint in news)
+        if is_due:
+            self._line_due = time.monotonic() + LINE_EVERY_S
             self._console.print(self._headline(report))

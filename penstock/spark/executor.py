@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.version import __version__ as PYSPARK_VERSION
 
 from penstock.common.configuration import Configuration
@@ -22,15 +23,18 @@ from penstock.common.options import (
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.jobmaster.fit import FoundCheckpoint, check_fit
-from penstock.jobmaster.identity import LATEST, JobIdentity, identify
+from penstock.jobmaster.identity import LATEST, JobIdentity, OpenStore, RestoreSourceError, identify, look_whether_over
 from penstock.jobmaster.job_settings import JobSettings
 from penstock.jobmaster.restore import open_own
 from penstock.jobmaster.resume_or_start import is_available
+from penstock.protocol.job.row_folders import Release
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
-from penstock.spark.ended_job import EndedJobClient
-from penstock.spark.session import Substrate, is_running, open_session
+from penstock.spark.ended_job import EndedJobClient, how_it_ended
+from penstock.spark.session import SessionError, Substrate, is_running, open_session
 from penstock.spark.spark_job import SparkJob, driver_store
 from penstock.spark.spark_slots import places_taken
+from penstock.spark.spark_watch import why_gone
+from penstock.spark.storage_wait import look_at_storage
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 from penstock.spark.versions import check_pyspark
@@ -52,29 +56,19 @@ class SparkExecutor:
         configuration = _with_absolute_paths(configuration)
         settings, open_store = JobSettings.from_configuration(configuration, graph.slots), driver_store(configuration)
         dumps(graph)
-        identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
-        check_place(graph, identity)
         available = is_available(configuration)
-        if available:
-            _check_one_job(graph, identity)
+        limit_s = configuration.get(CheckpointingOptions.CHECKPOINTING_TIMEOUT).seconds if available else 0.0
+        found = look_at_storage(
+            lambda: _found(graph, configuration, settings, open_store), Terminal(graph.name).tell, limit_s
+        )
+        identity, restored = found
         if identity.is_over:
             return _ended(graph, identity)
-        restored = check_fit(
-            graph,
-            identity,
-            open_store,
-            settings.ignore_unclaimed_state,
-            settings.without_channel_state,
-            settings.checkpointing,
-            settings.adaptive is not None,
-        )
-        if identity.directory is not None:
-            open_own(open_store, identity.directory)
-        terminal, files = Terminal(), JobFiles()
+        terminal, files = Terminal(graph.name), JobFiles()
         if available or configuration.get(StateRecoveryOptions.SAVEPOINT_PATH) == LATEST:
             terminal.tell(_how_it_starts(graph, identity, restored))
         if not is_running():
-            terminal.show("starting Spark …")
+            terminal.tell("starting Spark …")
         try:
             reads_frames = has_frames(graph)
             spares = configuration.get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM)
@@ -98,11 +92,45 @@ class SparkExecutor:
             except BaseException:
                 job.give_up()
                 raise
-        except BaseException:
-            files.remove(keep=identity.resume)
+        except BaseException as error:
+            files.remove(Release.OWN, owns_log=False)
+            active = SparkContext._active_spark_context
+            if isinstance(error, Exception) and active is not None and (why := why_gone(active)) is not None:
+                raise SessionError(why) from error  # whatever it was that failed for want of Spark
             raise
         finally:
             terminal.show("")
+
+
+def _found(
+    graph: JobGraph, configuration: Configuration, settings: JobSettings, open_store: OpenStore
+) -> tuple[JobIdentity, FoundCheckpoint | None]:
+    """Return which job this is, and the checkpoint that it is restored from. Its directory exists afterwards. Raises as
+    `submit`."""
+    identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
+    check_place(graph, identity)
+    if is_available(configuration):
+        _check_one_job(graph, identity)
+    if identity.is_over:
+        return identity, None
+    try:
+        restored = check_fit(
+            graph,
+            identity,
+            open_store,
+            settings.ignore_unclaimed_state,
+            settings.without_channel_state,
+            settings.checkpointing,
+            settings.adaptive is not None,
+        )
+    except RestoreSourceError:
+        now = look_whether_over(graph.name, configuration, open_store)
+        if now is None:
+            raise
+        return now, None  # another driver has ended it while it was looked at
+    if identity.directory is not None:
+        open_own(open_store, identity.directory)
+    return identity, restored
 
 
 _graphs_by_id: dict[str, tuple[str, ...]] = {}
@@ -127,20 +155,9 @@ def _ended(graph: JobGraph, identity: JobIdentity) -> EndedJobClient:
     """Report a job that is not run again. Its results can still be read."""
     assert identity.ended is not None and identity.directory is not None
     find_results(graph, identity.directory)
-    state, what = identity.ended.state, f"job {identity.job_id} ({graph.name}) in {identity.directory}"
-    again = f"To run it again, give another {PipelineOptions.FIXED_JOB_ID.key} or another job name"
-    if identity.stopped_with is not None:
-        message = (
-            f"{what} was stopped before, with the savepoint {identity.stopped_with}, and is not run again. A new job "
-            f"starts from it with -s {identity.stopped_with}, under another {PipelineOptions.FIXED_JOB_ID.key}"
-        )
-    elif state == "FINISHED":
-        message = f"{what} has FINISHED before, and is not run again. {again}"
-    else:
-        resumed = f"resume it with -s {identity.directory}" if identity.ended.retained else "it has kept no checkpoint"
-        message = f"{what} was CANCELED before, and is not run again: {resumed}. {again}"
-    Terminal().tell(message)
-    return EndedJobClient(JobID(identity.job_id), graph.name, state, message)
+    message = how_it_ended(graph.name, identity)
+    Terminal(graph.name).tell(message)
+    return EndedJobClient(JobID(identity.job_id), graph.name, identity.ended.state, message)
 
 
 def _how_it_starts(graph: JobGraph, identity: JobIdentity, restored: FoundCheckpoint | None) -> str:

@@ -19,12 +19,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark.java import ensure_java
-from penstock.spark.process_ends import FOLDER_VARIABLE, ends_folder
+from penstock.spark.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
+from penstock.spark.spark_watch import why_gone
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,8 @@ def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
             "session without .remote(...), and unset SPARK_REMOTE"
         )
     context = SparkContext._active_spark_context
+    if context is not None and (why := why_gone(context)) is not None:
+        raise SessionError(why)
     if not keep and context is not None and _is_too_small(slots):
         context.stop()
         context = SparkContext._active_spark_context
@@ -156,7 +161,22 @@ def _start(job_name: str, slots: int) -> SparkContext:
     if source_tree:
         settings["spark.executorEnv.PYTHONPATH"] = source_tree
     with _interrupt_deferred():
-        return SparkContext(conf=conf.setAll(list(settings.items())))
+        try:
+            return SparkContext(conf=conf.setAll(list(settings.items())))
+        except (OSError, Py4JError, PySparkException) as error:
+            # A process that is gone would be found by the next start, too.
+            process = getattr(SparkContext._gateway, "proc", None)
+            code = None if process is None else process.poll()
+            if code is None and "JAVA_GATEWAY_EXITED" not in str(error):
+                raise
+            _forget_gateway()
+            how = "ended" if code is None else describe_end(code, 0)
+            raise SessionError(f"Spark could not be started: its Java process {how}. What it said is above") from error
+
+
+def _forget_gateway() -> None:
+    """Let the next SparkContext start another Java process."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
 
 
 @contextmanager

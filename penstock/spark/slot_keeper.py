@@ -1,7 +1,8 @@
 """Keeps the Spark job of one slot running, in a thread of the driver.
 
 A keeper submits its slot's job again whenever it ends, until it is stopped. So neither `spark.task.maxFailures` nor
-speculation nor another slot's end matters. The task never returns: when the slot leaves, its process ends.
+speculation nor another slot's end matters. A slot that leaves by order ends its task as a success. Only a task that
+does not end by itself is cancelled, because Spark warns of each cancellation.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _DOUBLINGS_MAX = 3
 """Both limits are doubled with each submission that was given up, but not more often than that."""
 _PAUSE_S_MAX = 5.0
 _JOIN_S = 5.0
+_LEAVE_S = 5.0
+"""The time that a slot has to leave, and Spark to notice it."""
 
 
 class _TaskState(Enum):
@@ -121,11 +124,15 @@ class SlotKeeper:
         self._given_up.add(self.submission)
         self._cancel(self.submission)
 
-    def stop(self) -> None:
-        """Cancel the job and let the keeper end."""
-        self._wanted = False
-        self._woken.set()
-        self._cancel(self.submission)
+    def stop(self, leaves: bool = True) -> None:
+        """Let the job and the keeper end. `leaves`: its process was told to leave, and has its time to do so; any other
+        job is cancelled at once.
+        """
+        self.retire()
+        if leaves and self.registered == self.submission:
+            self._thread.join(_LEAVE_S)
+        if self._thread.is_alive():
+            self._cancel(self.submission)
 
     def retire(self) -> None:
         """Let the job run, and do not submit it again when it ends."""
@@ -178,7 +185,8 @@ class SlotKeeper:
         tag = self._tag(submission)
         try:
             context.addJobTag(tag)
-            context.setLocalProperty("spark.job.description", f"penstock slot {self._slot}")
+            for name in ("spark.job.description", "callSite.short"):  # for Spark's pages, and for its log
+                context.setLocalProperty(name, f"penstock slot {self._slot}")
             if not self._wanted:
                 return "it was told to stop"
             run_task(self._substrate, self._slot, self._body(submission))

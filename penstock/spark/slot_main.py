@@ -1,7 +1,8 @@
 """Runs a slot's process: what happens inside the Spark task until the slot leaves.
 
-It never returns: Spark would hand the living process, with our threads and settings, to the user's next job. An error
-before the slot has registered is raised, so that it can be read in the driver; afterwards the process ends itself.
+Spark never gets the living process back, with our threads and settings, for the user's next job: a slot that leaves by
+order ends its task as a success and its process with it (`task_end.py`), any other end is that of the process. An error
+before the slot has registered is raised, so that it can be read in the driver.
 
 The process plays one slot, and further ones if the driver asks (`Host`) because Spark has no place for them. Each has
 its connections and its id; they share the interpreter and the I/O thread. A hosted slot comes and goes; the process
@@ -21,7 +22,7 @@ import secrets
 import sys
 import threading
 import time
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +38,10 @@ from penstock.network.listening import listen
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Printed, Register
 from penstock.spark.printed_stream import PrintedStream
+from penstock.spark.process_title import set_title
 from penstock.spark.slot_task import SlotArguments
 from penstock.spark.system_clock import SystemClock
+from penstock.spark.task_end import end_after_return
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,7 @@ MakeSlot = Callable[..., Any]
 the methods of `penstock.runtime.process.slot.Slot`, and they are called by the I/O thread."""
 
 
-def main(arguments: SlotArguments) -> NoReturn:
+def main(arguments: SlotArguments) -> None:
     """Run a real slot."""
     from penstock.runtime.process.threads import start_slot
 
@@ -172,7 +175,7 @@ class SlotMember:
         listening = listen(
             arguments.bind_host or self._host,
             tuple(range(first, last + 1) for first, last in arguments.bind_ports),
-            "taskmanager.data.bind-port",
+            arguments.bind_ports_option,
             "taskmanager.bind-host",
         )
         return Endpoint(
@@ -199,8 +202,12 @@ class SlotProcess:
         self._ends: queue.SimpleQueue[tuple[SlotMember, str, str]] = queue.SimpleQueue()
         self._hosted: set[SlotMember] = set()
 
-    def run(self) -> NoReturn:
-        """Run until the slot leaves, then end the process. Raises what keeps the slot from registering."""
+    def run(self) -> None:
+        """Run until the slot leaves. Return if the process ends with its task, else end it. Raises what keeps the slot
+        from registering.
+        """
+        slot = self._arguments.slot
+        set_title(f"penstock: {self._arguments.job_name} slot {slot}", f"penstock-{slot}")
         self._loop.start()
         try:
             own = self._member(self._arguments)
@@ -219,7 +226,13 @@ class SlotProcess:
             own.report_left()
             self._wait_for_driver(own)
         elif not own.is_leaving:
-            print(f"penstock: slot {self._arguments.slot} ends: {detail}", file=sys.__stderr__, flush=True)
+            name = self._arguments.job_name
+            # As one piece: other slots write at the same moment.
+            with contextlib.suppress(OSError):
+                os.write(2, f"penstock: slot {self._arguments.slot} of job {name!r} ends: {detail}\n".encode())
+        if own.is_leaving and end_after_return():
+            return
+        time.sleep(self._arguments.linger_s)
         os._exit(0 if own.is_leaving else 1)
 
     def _member(self, arguments: SlotArguments) -> SlotMember:
@@ -235,8 +248,8 @@ class SlotProcess:
         self._hosted.discard(member)
 
     def _wait_for_driver(self, own: SlotMember) -> None:
-        """Wait until hosted slots have left, too, and the driver, having cancelled the Spark job, closes the
-        connection: Spark must know before it sees the process end, or it reports a crash.
+        """Wait until hosted slots have left, too, and the driver closes the connection: it does not submit the slot
+        again when its task ends.
         """
         deadline = time.monotonic() + _CANCEL_S_MAX
         is_connected = True
@@ -247,7 +260,6 @@ class SlotProcess:
                     is_connected = False
                 else:
                     self._release(member, kind)
-        time.sleep(self._arguments.linger_s)
 
     def _host(self, message: Host) -> None:
         arguments = dataclasses.replace(

@@ -26,9 +26,12 @@ class SlotArguments:
     job_id: str
     slot: int
     submission: int
+    job_name: str = ""
     bind_host: str | None = None
     advertised_host: str | None = None
     bind_ports: tuple[tuple[int, int], ...] = ((0, 0),)
+    bind_ports_option: str = "taskmanager.data.bind-port"
+    """The key of the option that names `bind_ports`."""
     advertised_port: int | None = None
     status_interval_ms: int = 500
     heartbeat_timeout_ms: int = 50_000
@@ -36,11 +39,11 @@ class SlotArguments:
     relieves: bool = False
     hosted: bool = False
     linger_s: float = 0.0
-    """The time for which the process stays after the driver has closed the connection of a slot that leaves."""
+    """The time for which a process stays that cannot end its task: Spark is to hear of its cancellation before."""
     needs: tuple[tuple[str, str], ...] = ()
     """(module, least version): looked for before anything of ours is imported."""
     entry: str = field(default="penstock.spark.slot_main:main")
-    """module:function, called with these arguments; it does not return."""
+    """module:function, called with these arguments. It returns when the task is to end as a success."""
 
 
 def slot_task(arguments: SlotArguments) -> Callable[[Any], Iterator[Any]]:

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Callable
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
@@ -18,10 +18,8 @@ from penstock.common.job_id import JobID
 from penstock.common.options import (
     CheckpointingOptions,
     HeartbeatOptions,
-    JobManagerOptions,
     PenstockOptions,
     SlotOptions,
-    TaskManagerOptions,
 )
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.events import (
@@ -33,27 +31,28 @@ from penstock.jobmaster.events import (
     RescaleRequested,
     SavepointRequested,
 )
-from penstock.jobmaster.identity import JobIdentity, OpenStore
+from penstock.jobmaster.identity import JobIdentity, OpenStore, look_whether_over
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.resume_or_start import is_available
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
-from penstock.network.listening import listen
 from penstock.protocol.job.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
 from penstock.rest.hosting import JobHosting
 from penstock.spark.data_frames import JobFiles
 from penstock.spark.decommission import DecommissionWatch
+from penstock.spark.driver_log import DriverLog
 from penstock.spark.driver_loop import DriverLoop, OrderedWork
+from penstock.spark.ended_job import how_it_ended
 from penstock.spark.lost_slots import LostSlots
-from penstock.spark.session import LOOPBACK, Substrate
+from penstock.spark.session import Substrate
+from penstock.spark.slot_addresses import SlotBodies, listen_for_slots
 from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
-from penstock.spark.slot_task import NEEDS, SlotArguments, slot_task
 from penstock.spark.spark_job_client import SparkJobClient, end_in_order_on_sigterm
 from penstock.spark.spark_slots import SparkSlots
-from penstock.spark.submission import search_path
+from penstock.spark.spark_watch import SparkWatch
 from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
@@ -64,35 +63,13 @@ if TYPE_CHECKING:
 
 # When a user begins to wonder why nothing happens.
 WAITING_ADVICE_S = 30.0
-# A user watches the job by its statuses; they also are the heartbeat.
-STATUS_INTERVAL_MS_MAX = 500
 SWITCH_INTERVAL_S = 0.0005
-# How much later than our message to a slot Spark's may reach the executor that runs it.
-LINGER_S = 1.0
 
 
 def driver_store(configuration: Configuration) -> OpenStore:
     """Open directories for the driver, which creates them; slots open them without creating them."""
     settings = StoreSettings.of(configuration)
     return lambda directory, create: open_store(directory, settings, create_root=create)
-
-
-class _Links:
-    """Implements `penstock.jobmaster.master_ports.SlotLinks`. At the job's end links are closed once Spark knows that
-    the slots are cancelled (`SparkJob._release`): a slot ends when its link is closed, which Spark would take for a
-    crash.
-    """
-
-    def __init__(self, server: ControlServer, is_over: Callable[[], bool]) -> None:
-        self._server = server
-        self._is_over = is_over
-
-    def send(self, process: str, message: Message) -> None:
-        self._server.send(process, message)
-
-    def close(self, process: str) -> None:
-        if not self._is_over():
-            self._server.close(process)
 
 
 class SparkJob:
@@ -127,7 +104,8 @@ class SparkJob:
         self._io.start()
         self._takes_checkpoints = configuration.get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
         capacity = substrate.fixed_places()
-        self._slots = SparkSlots(substrate, identity.job_id, self._body, self._on_slot_ended, capacity)
+        bodies = SlotBodies(configuration, substrate, identity.job_id, graph.name, self._secret, self._server.port)
+        self._slots = SparkSlots(substrate, identity.job_id, bodies, self._on_slot_ended, capacity)
         self._lost = LostSlots(substrate, self._slots.tag_of, self._on_link_lost)
         self._work = OrderedWork(self._loop)
         self._commit_work = OrderedWork(self._loop, "penstock-commit")
@@ -153,7 +131,11 @@ class SparkJob:
                 lambda: self._packing.share(slot, submission, self._master.lifecycle.roster)
             ),
         )
-        self._progress = Progress(terminal, lambda: self._master.report)
+        self._log = DriverLog(
+            terminal, lambda: self._master.report, graph.slots, configuration.get(PenstockOptions.LOG_INTERVAL).seconds
+        )
+        self._watch = SparkWatch(substrate.context, self._on_spark_gone)
+        self._progress = Progress(terminal, lambda: self._master.report, lambda: self._client.has_the_terminal)
         self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)
         self._client = SparkJobClient(
             JobID(identity.job_id),
@@ -163,6 +145,7 @@ class SparkJob:
             lambda order: self._loop.post(partial(self._order_savepoint, order)),
             lambda order: self._loop.post(partial(self._order_rescale, order)),
             (lambda: self._post(CancelRequested(suspends=True))) if is_available(configuration) else None,
+            terminal.tell,
         )
 
     def start_slots(self, count: int) -> None:
@@ -183,6 +166,8 @@ class SparkJob:
         sys.setswitchinterval(min(self._switch_interval_s, SWITCH_INTERVAL_S))
         self._master.start()
         self._loop.start(self)
+        self._watch.start()
+        self._log.start()
         self._hosting.start(self._client, self._identity.directory, self._terminal.tell)
         if self._configuration.get(PenstockOptions.PROGRESS_ENABLED):
             self._progress.start()
@@ -198,13 +183,13 @@ class SparkJob:
     def give_up(self) -> None:
         """End the slots: the job cannot be started."""
         self._hosting.end()
-        self._release()
+        self._release(leave=False)
         self._console.stop()
 
     def _master_ports(self) -> MasterPorts:
         return MasterPorts(
             self._clock,
-            _Links(self._server, lambda: self._slots.is_closed),
+            self._server,
             self._slots,
             self._work,
             driver_store(self._configuration),
@@ -220,48 +205,14 @@ class SparkJob:
     # ---- slots ---------------------------------------------------------------------------------------------------
 
     def _listen(self) -> ControlServer:
-        get = self._configuration.get
-        advertised = get(JobManagerOptions.ADDRESS)
-        ports: tuple[range, ...] = get(JobManagerOptions.RPC_BIND_PORT.key)
-        everywhere = LOOPBACK if self._substrate.driver_host == LOOPBACK else "0.0.0.0"
-        listening = listen(
-            get(JobManagerOptions.BIND_HOST) or advertised or everywhere,
-            ports,
-            JobManagerOptions.RPC_BIND_PORT.key,
-            JobManagerOptions.BIND_HOST.key,
-        )
         return ControlServer(
             self._io,
-            listening,
+            listen_for_slots(self._configuration, self._substrate),
             self._identity.job_id,
             self._secret,
             on_message=self._on_message,
             on_lost=lambda process, detail: self._lost.on_lost(process, detail),
-            silence_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
-        )
-
-    def _body(self, slot: int, submission: int, relieves: bool) -> Callable[[Any], Iterator[Any]]:
-        get = self._configuration.get
-        advertised_ports = get(JobManagerOptions.PORT)
-        return slot_task(
-            SlotArguments(
-                driver_host=get(JobManagerOptions.ADDRESS) or self._substrate.driver_host,
-                driver_port=advertised_ports[0][0] if advertised_ports else self._server.port,
-                secret=self._secret,
-                job_id=self._identity.job_id,
-                slot=slot,
-                submission=submission,
-                bind_host=get(TaskManagerOptions.BIND_HOST),
-                advertised_host=get(TaskManagerOptions.HOST),
-                bind_ports=tuple((r[0], r[-1]) for r in get(TaskManagerOptions.DATA_BIND_PORT)),
-                advertised_port=(get(TaskManagerOptions.DATA_PORT) or ((None,),))[0][0],
-                status_interval_ms=min(int(get(HeartbeatOptions.HEARTBEAT_INTERVAL).ms), STATUS_INTERVAL_MS_MAX),
-                heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
-                search_path=search_path(self._substrate, self._configuration),
-                relieves=relieves,
-                needs=() if self._substrate.is_local else NEEDS,
-                linger_s=0.0 if self._substrate.is_local else LINGER_S,
-            )
+            silence_timeout_ms=int(self._configuration.get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
         )
 
     def _on_message(self, process: str, message: Message) -> None:
@@ -278,7 +229,7 @@ class SparkJob:
             # Its peers may have reported the lost connection first, and then the failure's message lacks this.
             newest = self._master.report.recoveries[-1:]
             if says_how and not self._is_ended and not any(detail in recovery.cause for recovery in newest):
-                self._terminal.tell(f"a slot was lost: {detail}")
+                self._terminal.tell(f"a slot was lost: {detail}", "WARN")
 
         self._post(LinkLost(process, detail))
         self._loop.post(say)
@@ -295,6 +246,9 @@ class SparkJob:
                 self._terminal.tell(f"{text}. It is tried until {SlotOptions.SLOT_REQUEST_TIMEOUT.key} is over")
 
         self._loop.post(decide)
+
+    def _on_spark_gone(self, why: str) -> None:
+        self._loop.post(lambda: self._master.abandon(why))
 
     def _advise(self) -> None:
         report = self._master.report
@@ -319,12 +273,14 @@ class SparkJob:
         if self._is_ended:
             order.answer(SavepointFailed("the job has ended"))
         else:
+            self._terminal.tell(f"{'a stop' if order.stops else 'a savepoint'} was asked for")
             self._master.handle(SavepointRequested(order))
 
     def _order_rescale(self, order: RescaleOrder) -> None:
         if self._is_ended:
             order.answer(RescaleFailed("the job has ended"))
         else:
+            self._terminal.tell(f"a rescale to {order.parallelism} was asked for")
             self._master.handle(RescaleRequested(order))
 
     def _handle(self, event: Event) -> None:
@@ -373,20 +329,36 @@ class SparkJob:
     def _end_slots(self, outcome: JobOutcome) -> None:
         self._advice.cancel()
         self._decommission.stop()
-        self._release()
+        self._watch.stop()
+        self._release(leave=self._own_errors == 0)
         self._loop.stop()
         self._progress.stop()
         self._console.stop()
         sys.setswitchinterval(self._switch_interval_s)
-        # A driver that lost the job keeps the files, too: its successor reads them.
-        self._files.remove(keep=outcome.resume_from is not None or not self._master.job_directory.is_owner)
+        self._files.remove(outcome.releases, self._master.job_directory.is_owner)
+        outcome = self._as_another_has_ended(outcome)
+        state = "SUSPENDED" if outcome.is_suspended else outcome.state
+        self._log.end(state, f"; resume it with -s {outcome.resume_from}" if outcome.resume_from else "")
         self._client.on_ended(outcome)
         self._hosting.end()
         atexit.unregister(self._client.leave)
 
-    def _release(self) -> None:
-        """Release slots, connections and threads, in an order that Spark does not take for a crash."""
-        self._slots.cancel_all()
+    def _as_another_has_ended(self, outcome: JobOutcome) -> JobOutcome:
+        """Return the outcome of the job that another driver has ended while this one started: that of the job."""
+        if outcome.state == "FINISHED" or self._master.job_directory.is_owner or self._master.lifecycle.has_run:
+            return outcome
+        over = look_whether_over(self._graph.name, self._configuration, driver_store(self._configuration))
+        if over is None or over.ended is None:
+            return outcome
+        message = how_it_ended(self._graph.name, over)
+        self._terminal.tell(message)
+        return JobOutcome(over.ended.state, message, None, outcome.runtime_ms)
+
+    def _release(self, leave: bool) -> None:
+        """Release slots, connections and threads. `leave`: the slots were told to leave, which ends their tasks when
+        their connections are closed.
+        """
+        self._slots.cancel_all(leave)
         self._slots.wait_cancelled()
         self._slots.join()
         self._server.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from types import FrameType
 from typing import Any, Callable
 
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.excepthook import is_interactive
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import (
     CheckpointFailed,
@@ -27,6 +27,7 @@ from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointO
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.spark.terminal import Terminal
 
 _ALIGNMENTS = {None: Alignment.CONFIGURED, True: Alignment.ALIGNED, False: Alignment.UNALIGNED}
 CANCEL_TIMEOUT_S = 60.0
@@ -46,6 +47,7 @@ class SparkJobClient(JobClient):
         order_savepoint: Callable[[SavepointOrder], None],
         order_rescale: Callable[[RescaleOrder], None],
         suspend: Callable[[], None] | None = None,
+        tell: Callable[[str], None] = Terminal().tell,
     ) -> None:
         self._job_id = job_id
         self._report = report
@@ -54,24 +56,33 @@ class SparkJobClient(JobClient):
         self._order_savepoint = order_savepoint
         self._order_rescale = order_rescale
         self._suspend = suspend
+        self._tell = tell
         self._ordered: list[CompletableFuture[str]] = []
         self._checkpoints: set[CompletableFuture[None]] = set()
         self._rescales: list[CompletableFuture[None]] = []
         self._ended: CompletableFuture[JobExecutionResult] = CompletableFuture(cancellable=False)
         self._cancelled: CompletableFuture[None] = CompletableFuture(cancellable=False)
         self._resume_from: str | None = None
+        self._ended_as: str | None = None
+        self._waiting = 0
 
     def get_job_id(self) -> JobID:
         return self._job_id
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        return CompletableFuture.completed(JobStatus[self._report().state])
+        # Another driver may have ended the job, of which the report knows nothing.
+        return CompletableFuture.completed(JobStatus[self._ended_as or self._report().state])
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return self._ended
 
     def report(self) -> JobReport:
         return self._report()
+
+    @property
+    def has_the_terminal(self) -> bool:
+        """Return whether the program waits for the job, or is no prompt at which somebody may type meanwhile."""
+        return self._waiting > 0 or not is_interactive()
 
     def cancel(self) -> CompletableFuture[None]:
         self._cancel()
@@ -148,7 +159,7 @@ class SparkJobClient(JobClient):
         return rescaled
 
     def on_ended(self, outcome: JobOutcome) -> None:
-        self._resume_from = outcome.resume_from
+        self._resume_from, self._ended_as = outcome.resume_from, outcome.state
         if outcome.state == "FINISHED":
             self._ended.set_result(JobExecutionResult(self._job_id, int(outcome.runtime_ms)))
         else:
@@ -171,11 +182,14 @@ class SparkJobClient(JobClient):
         where it can be resumed; then they continue as KeyboardInterrupt and SystemExit.
         """
         with _OwnInterrupt():
+            self._waiting += 1
             try:
                 return super().wait(timeout_ms)
             except (KeyboardInterrupt, Terminated):
                 self.leave()
                 raise
+            finally:
+                self._waiting -= 1
 
     def leave(self) -> None:
         """Cancel the job if it still runs, wait for it, and print from where it can be resumed: the program ends. A job
@@ -184,17 +198,17 @@ class SparkJobClient(JobClient):
         if self._ended.done():
             return
         if self._suspend is None:
-            print(f"penstock: cancelling job {self._job_id}", file=sys.stderr)
+            self._tell(f"cancelling job {self._job_id}")
             self._cancel()
         else:
-            print(f"penstock: suspending job {self._job_id}; its next start resumes it", file=sys.stderr)
+            self._tell(f"suspending job {self._job_id}; its next start resumes it")
             self._suspend()
         try:
             self._cancelled.result(CANCEL_TIMEOUT_S)
         except TimeoutError:
-            print(f"penstock: the job did not end within {CANCEL_TIMEOUT_S:.0f} s", file=sys.stderr)
+            self._tell(f"the job did not end within {CANCEL_TIMEOUT_S:.0f} s")
         if self._resume_from is not None and self._suspend is None:
-            print(f"penstock: resume it with -s {self._resume_from}", file=sys.stderr)
+            self._tell(f"resume it with -s {self._resume_from}")
 
 
 class Terminated(SystemExit):

@@ -9,7 +9,7 @@ from typing import Any, Callable
 from penstock.spark.session import Substrate
 from penstock.spark.slot_keeper import SlotKeeper
 
-_JOIN_S = 5.0
+_JOIN_S = 8.0
 _of_all_jobs: list[SparkSlots] = []
 """The slots of all jobs of this program, each from its submission until it is cancelled."""
 
@@ -160,35 +160,42 @@ class SparkSlots:
             self.resubmit(slot)  # Spark may still try the old submission again by itself
         return keeper.registered
 
-    @property
-    def is_closed(self) -> bool:
-        """Return whether `cancel_all` was called."""
-        return self._closed.is_set()
-
     def submissions(self) -> dict[int, int]:
         """Return how often each slot has been submitted."""
         return {slot: keeper.submission for slot, keeper in self._keepers.items()}
 
-    def cancel_all(self) -> None:
-        """Cancel every slot's job, without waiting for it, and submit none again."""
+    def cancel_all(self, leave: bool = True) -> None:
+        """Let every slot's job end, without waiting for it, and submit none again. `leave`: their processes were told
+        to leave, and are cancelled only if they do not.
+        """
         with self._lock:
             if self._closed.is_set():
                 return
             self._closed.set()
             if self in _of_all_jobs:
                 _of_all_jobs.remove(self)
-            self._cancelling = threading.Thread(target=self._stop_all, name="penstock-cancel", daemon=True)
+            for keeper in self._all():
+                keeper.retire()
+            self._cancelling = threading.Thread(
+                target=self._stop_all, args=(leave,), name="penstock-cancel", daemon=True
+            )
         self._cancelling.start()
 
-    def _stop_all(self) -> None:
-        for keeper in self._all():
-            keeper.stop()
+    def _stop_all(self, leave: bool) -> None:
+        # All at once: each of them may take its time.
+        stopping = [threading.Thread(target=keeper.stop, args=(leave,), daemon=True) for keeper in self._all()]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
 
     def _all(self) -> list[SlotKeeper]:
         return [*self._keepers.values(), *self._relieved.values(), *self._retired]
 
     def wait_cancelled(self) -> None:
-        """Wait until Spark knows of the cancellations (some seconds at most). Call it after `cancel_all`."""
+        """Wait until the slots have ended or Spark knows of the cancellations (some seconds at most). Call it after
+        `cancel_all`.
+        """
         if self._cancelling is not None:
             self._cancelling.join(_JOIN_S)
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
+from datetime import datetime
 from typing import Callable, TextIO
 
 from penstock.monitoring.report import JobReport
@@ -16,53 +17,99 @@ from penstock.monitoring.report import JobReport
 LINES_MAX = 100_000
 _INTERVAL_S = 0.5
 _LAST_LINES_S = 10.0
+_WHOLE_CHARACTERS = 1000
+"""About as much is written at once: what a pipe takes as a whole (4 KB), whoever else writes to it."""
+
+
+class _Screen:
+    """Keeps the line of progress at the bottom of the terminal, which all jobs of a program share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._shown = ""
+        self._of_jobs: dict[object, str] = {}
+
+    def write_lines(self, stream: TextIO, lines: list[str]) -> None:
+        """Write whole lines above the line of progress. Call it with the lock."""
+        shown = self._shown
+        self._erase()
+        text = ""
+        for line in lines:
+            if text and len(text) + len(line) >= _WHOLE_CHARACTERS:
+                _write(stream, text)
+                text = ""
+            text += f"{line}\n"
+        _write(stream, text)
+        self._show(shown)
+
+    def show(self, job: object, text: str) -> None:
+        """Replace what the line of progress shows of one job; "" removes it. Call it with the lock."""
+        if text:
+            self._of_jobs[job] = text
+        elif self._of_jobs.pop(job, None) is None:
+            return
+        self._erase()
+        self._show("  |  ".join(self._of_jobs.values()))
+
+    def _erase(self) -> None:
+        if self._shown:
+            _write(sys.stderr, "\r\x1b[K")
+            self._shown = ""
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._shown = text[: shutil.get_terminal_size().columns - 1]
+            _write(sys.stderr, self._shown)
+
+
+_screen = _Screen()
+
+
+def _write(stream: TextIO, text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the job
+        stream.write(text)
+        stream.flush()
 
 
 class Terminal:
-    """Writes lines from any thread. If `sys.stderr` is no terminal, there is no progress line."""
+    """Writes lines from any thread. If `sys.stderr` is no terminal, there is no progress line, and lines about the job
+    of `job_name` begin with the time, their level and that name, as in a log.
+    """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shown = ""
+    def __init__(self, job_name: str = "") -> None:
+        self._job_name = job_name
+        self.began_s = time.monotonic()
+        """The time at which the program began to start the job."""
 
     @property
     def is_interactive(self) -> bool:
         return sys.stderr.isatty()
 
     def print_lines(self, lines: list[str], is_error: bool = False) -> None:
-        stream = sys.stderr if is_error else sys.stdout
-        with self._lock:
-            shown = self._shown
-            self._erase()
-            self._write(stream, "\n".join(lines) + "\n")
-            self._show(shown)
+        with _screen.lock:
+            _screen.write_lines(sys.stderr if is_error else sys.stdout, lines)
 
-    def tell(self, text: str) -> None:
-        """Write a line about the job itself."""
-        self.print_lines([f"penstock: {text}"], is_error=True)
+    def tell(self, text: str, level: str = "INFO") -> None:
+        """Write a line about the job itself; a line for each one in `text`."""
+        self.print_lines(self.told(text, level), is_error=True)
+
+    def told(self, text: str, level: str) -> list[str]:
+        """Return the lines that `tell` writes. A traceback is the user's, and is shown as the program would show it."""
+        user, text = text.rpartition("\n")[::2] if text.startswith("Traceback") else ("", text)
+        before = "" if self.is_interactive or not self._job_name else f"{_now()} {level} [{self._job_name}] "
+        lines = [before + line for line in user.splitlines()] if user else []
+        first, *others = text.split("\n")
+        return [*lines, f"{before}penstock: {first}", *(before + line for line in others)]
 
     def show(self, text: str) -> None:
-        """Replace the line of progress; "" removes it."""
+        """Replace the line of progress of this job; "" removes it."""
         if self.is_interactive:
-            with self._lock:
-                self._erase()
-                self._show(text)
+            with _screen.lock:
+                _screen.show(self, text)
 
-    def _erase(self) -> None:
-        if self._shown:
-            self._write(sys.stderr, "\r\x1b[K")
-            self._shown = ""
 
-    def _show(self, text: str) -> None:
-        if text:
-            self._shown = text[: shutil.get_terminal_size().columns - 1]
-            self._write(sys.stderr, self._shown)
-
-    @staticmethod
-    def _write(stream: TextIO, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # a closed pipe must not end the job
-            stream.write(text)
-            stream.flush()
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
 class TerminalConsole:
@@ -85,11 +132,7 @@ class TerminalConsole:
         self._put(text, is_error)
 
     def warning(self, text: str) -> None:
-        """Write a warning. A traceback is the user's, and is shown as the program itself would show it."""
-        if text.startswith("Traceback"):
-            shown, _, text = text.rpartition("\n")
-            self._put(shown, True)
-        self._put(f"penstock: {text}", True)
+        self._put("\n".join(self._terminal.told(text, "WARN")), True)
 
     def stop(self) -> None:
         """Write what is left (for some seconds at most)."""
@@ -121,11 +164,19 @@ class TerminalConsole:
 
 
 class Progress:
-    """Shows the essence of a report twice a second, from a thread of its own, until `stop`."""
+    """Shows the essence of a report twice a second, from a thread of its own, until `stop`. `may_show`: nobody types at
+    a prompt just there.
+    """
 
-    def __init__(self, terminal: Terminal, report: Callable[[], JobReport | None]) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        report: Callable[[], JobReport | None],
+        may_show: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._terminal = terminal
         self._report = report
+        self._may_show = may_show
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-progress", daemon=True)
 
@@ -141,9 +192,8 @@ class Progress:
 
     def _run(self) -> None:
         while not self._stopped.wait(_INTERVAL_S):
-            report = self._report()
-            if report is not None:
-                self._terminal.show(progress_line(report, time.time() * 1000))
+            report = self._report() if self._may_show() else None
+            self._terminal.show("" if report is None else progress_line(report, time.time() * 1000))
 
 
 def progress_line(report: JobReport, now_wall_ms: float) -> str:

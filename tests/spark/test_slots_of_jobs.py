@@ -163,3 +163,47 @@ def test_a_port_that_is_taken_is_told_before_the_job_starts(env: StreamExecution
         numbers(env, 10).print()
         with pytest.raises(PortError, match=f"jobmanager.rpc.bind-port: port {port} cannot be used"):
             env.execute("no port")
+
+
+@pytest.mark.parametrize("key", ["jobmanager.rpc.port", "jobmanager.rpc.bind-port"])
+def test_the_driver_listens_on_the_port_that_it_announces(env: StreamExecutionEnvironment, key: str) -> None:
+    """Flink's own config.yaml has `jobmanager.rpc.port: 6123`: slots were sent there, and nobody listened."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env.configure(Configuration({key: str(port)}))
+    assert sorted(numbers(env, 10).execute_and_collect()) == list(range(10))
+
+
+def test_network_options_of_flinks_file_are_used_as_they_are(env: StreamExecutionEnvironment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flinks = {
+        "jobmanager.bind-host": "localhost",
+        "jobmanager.rpc.address": "localhost",
+        "jobmanager.rpc.port": str(port),
+        "taskmanager.bind-host": "localhost",
+        "taskmanager.host": "localhost",
+        "taskmanager.rpc.port": "0",
+        "taskmanager.data.port": "0",
+        "rest.address": "localhost",
+        "rest.bind-address": "localhost",
+    }
+    env.configure(Configuration(flinks))
+    assert sorted(numbers(env, 10).execute_and_collect()) == list(range(10))
+
+
+def test_slots_listen_on_one_of_the_data_ports_that_they_announce(env: StreamExecutionEnvironment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        first = min(free.getsockname()[1], 65_000)
+    env.configure(Configuration({"taskmanager.data.port": f"{first}-{first + 20}", "jobmanager.rpc.port": "0"}))
+    assert sorted(numbers(env, 10).execute_and_collect()) == list(range(10))
+
+
+@pytest.mark.parametrize("key", ["jobmanager.rpc.port", "taskmanager.data.port"])
+def test_an_announced_port_that_is_taken_is_named(env: StreamExecutionEnvironment, key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        env.configure(Configuration({key: str(port)}))
+        numbers(env, 10).print()
+        with pytest.raises((PortError, JobExecutionError), match=f"{key}: port {port} cannot be used"):
+            env.execute("no port")

@@ -84,7 +84,7 @@ class JobManagerOptions:
         "The driver's address as slots see it. Not set: Spark's driver host.",
     )
     PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
-        "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set: the one it listens on."
+        "jobmanager.rpc.port", PORTS, None, "The driver's port as slots see it. Not set, or 0: the one it listens on."
     )
     SCHEDULER = ConfigOption(
         "jobmanager.scheduler",
@@ -132,11 +132,12 @@ class JobManagerOptions:
         "submission.resource-wait-timeout is over. No more than the job wants: its parallelism, or the newest rescale.",
         check=positive,
     )
-    RPC_BIND_PORT = ConfigOption(
+    RPC_BIND_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "jobmanager.rpc.bind-port",
         PORTS,
-        ANY_PORT,
-        "The ports that the driver may listen on, e.g. 50100-50200. 0: any free one.",
+        None,
+        "The ports that the driver may listen on, e.g. 50100-50200. 0: any free one. Not set: jobmanager.rpc.port, "
+        "else any free one.",
     )
 
 
@@ -199,13 +200,17 @@ class TaskManagerOptions:
         check=lambda percent: None if 0 <= percent <= 100 else "a percentage is 0 to 100",
     )
     DATA_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
-        "taskmanager.data.port", PORTS, None, "A slot's data port as others see it. Not set: the one it listens on."
+        "taskmanager.data.port",
+        PORTS,
+        None,
+        "A slot's data port as others see it. Not set, or 0: the one it listens on.",
     )
-    DATA_BIND_PORT = ConfigOption(
+    DATA_BIND_PORT: ConfigOption[tuple[range, ...] | None] = ConfigOption(
         "taskmanager.data.bind-port",
         PORTS,
-        ANY_PORT,
-        "The ports that slots may listen on for data, e.g. 50300-50400. 0: any free one.",
+        None,
+        "The ports that slots may listen on for data, e.g. 50300-50400, one for each slot of a machine. 0: any free "
+        "one. Not set: taskmanager.data.port, else any free one.",
     )
 
 

@@ -36,6 +36,13 @@ class PenstockOptions:
         "Resume a job with the rows that its DataFrames had when it began, even if their queries or files have "
         "changed. Off: it is refused.",
     )
+    LOG_INTERVAL = ConfigOption(
+        "penstock.log.interval",
+        DURATION,
+        Duration.of_minutes(1),
+        "How often a driver without a terminal writes a line with rows per second, lag and the newest checkpoint while "
+        "its job runs. 0: never.",
+    )
     PROGRESS_ENABLED = ConfigOption(
         "penstock.progress.enabled",
         BOOLEAN,

@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
 from penstock.monitoring.report import CheckpointReport, DrainingReport, JobReport, VertexReport
 from penstock.runtime.process.context import set_current
 from penstock.spark.printed_stream import PrintedStream
-from penstock.spark.terminal import LINES_MAX, Terminal, TerminalConsole, progress_line
+from penstock.spark.terminal import LINES_MAX, Progress, Terminal, TerminalConsole, progress_line
 
 
 class Screen(io.StringIO):
@@ -134,3 +135,73 @@ def test_other_threads_write_where_they_always_did(printed: Printed) -> None:
     stream, sent, original = printed
     print("ours", file=stream)
     assert (sent, original.getvalue()) == ([], "ours\n")
+
+
+def test_without_a_terminal_each_line_has_a_time_a_level_and_the_jobs_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    terminal = Terminal("orders")
+    terminal.tell("first\nsecond")
+    console = TerminalConsole(terminal)
+    console.warning("Traceback (most recent call last):\n  line 1\nit failed")
+    console.stop()
+    time_of, rest = zip(*(line.split(" ", 1) for line in stream.getvalue().splitlines()), strict=True)
+    assert rest == (
+        "INFO [orders] penstock: first",
+        "INFO [orders] second",
+        "WARN [orders] Traceback (most recent call last):",
+        "WARN [orders]   line 1",
+        "WARN [orders] penstock: it failed",
+    )
+    assert all(datetime.fromisoformat(at).tzinfo is not None for at in time_of)
+
+
+def test_lines_leave_as_wholes_and_no_more_at_once_than_a_pipe_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pieces(io.StringIO):
+        pieces: list[str]
+
+        def write(self, text: str) -> int:
+            self.pieces.append(text)
+            return len(text)
+
+    stream = Pieces()
+    stream.pieces = []
+    monkeypatch.setattr(sys, "stderr", stream)
+    lines = [f"{number} {'x' * 100}" for number in range(100)]
+    Terminal().print_lines(lines, is_error=True)
+    assert "".join(stream.pieces) == "\n".join(lines) + "\n"
+    assert all(piece.endswith("\n") and len(piece) < 4096 for piece in stream.pieces) and len(stream.pieces) > 5
+
+
+def test_two_jobs_share_the_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    first, second = Terminal("a"), Terminal("b")
+    first.show("[a] RUNNING")
+    second.show("[b] RUNNING")
+    first.tell("told")
+    first.show("")
+    second.show("")
+    second.show("")
+    erase = "\r\x1b[K"
+    assert screen.getvalue() == (
+        f"[a] RUNNING{erase}[a] RUNNING  |  [b] RUNNING{erase}penstock: told\n[a] RUNNING  |  [b] RUNNING{erase}"
+        f"[b] RUNNING{erase}"
+    )
+
+
+def test_nothing_is_shown_where_somebody_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, looked = Screen(), threading.Event()
+    report = JobReport("id", "a", "RUNNING", 1, 0, (), (), 0, 0, (), 1, 1)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("penstock.spark.terminal._INTERVAL_S", 0.001)
+
+    def may_show() -> bool:
+        looked.set()
+        return False
+
+    progress = Progress(Terminal("a"), lambda: report, may_show)
+    progress.start()
+    assert looked.wait(20)
+    progress.stop()
+    assert screen.getvalue() == ""
