@@ -270,7 +270,7 @@ def test_a_damaged_job_is_listed_as_such_and_a_folder_that_is_none_is_refused(jo
     runner = CliRunner()
     listed = runner.invoke(app, ["list", str(job.parent)]).output
     assert "damaged" in listed and f"{job.name} is damaged: chk-4/_metadata" in listed
-    assert "unreadable" in runner.invoke(app, ["info", str(job)]).output
+    assert "damaged: " in runner.invoke(app, ["info", str(job)]).output
     refused = runner.invoke(app, ["info", str(tmp_path)])
     assert refused.exit_code == 2
     assert "is no job's directory" in refused.output
