@@ -345,7 +345,8 @@ class SparkJob:
 
     def _as_another_has_ended(self, outcome: JobOutcome) -> JobOutcome:
         """Return the outcome of the job that another driver has ended while this one started: that of the job."""
-        if outcome.state == "FINISHED" or self._master.job_directory.is_owner or self._master.lifecycle.has_run:
+        # One that was cancelled does not wait for its storage, which may be away.
+        if outcome.state != "FAILED" or self._master.lifecycle.has_run:
             return outcome
         over = look_whether_over(self._graph.name, self._configuration, driver_store(self._configuration))
         if over is None or over.ended is None:
