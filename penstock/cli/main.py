@@ -304,11 +304,16 @@ def info(
 
 
 @app.command()
-def options() -> None:
-    """List all options: key, type, default, meaning."""
+def options(
+    word: Annotated[str, typer.Argument(help="Only options with this in their key or meaning.")] = "",
+) -> None:
+    """List options: key, type, default, meaning."""
     from penstock.common.options import option_table
 
-    typer.echo(option_table())
+    found = option_table(word)
+    if not found:
+        raise usage(f"no option has {word!r} in its key or meaning; `penstock options` lists all")
+    typer.echo(found)
 
 
 def _configured_directory() -> str | None:

@@ -35,15 +35,23 @@ def run_program(program: Path, arguments: list[str], options: dict[str, str]) ->
         print("penstock: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except OptionError as error:
+        _remember(error)
         print(f"penstock: {error}", file=sys.stderr)
         return EXIT_USAGE
     except JobExecutionError as error:
+        _remember(error)
         print(format_uncaught(error, str(program)), file=sys.stderr, end="")
         return _exit_code(error)
     except Exception as error:
+        _remember(error)
         print(format_uncaught(error, str(program)), file=sys.stderr, end="")
         return EXIT_USAGE if is_refused_path(error) else EXIT_FAILED
     return 0
+
+
+def _remember(error: Exception) -> None:
+    """Keep an uncaught error where the interpreter does: whoever looks at the end sees that the program has failed."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
 
 def _exit_code(error: JobExecutionError) -> int:

@@ -1,11 +1,14 @@
 """Offers what programs import from `pyflink.common`."""
 
+from typing import TYPE_CHECKING
+
 from penstock.common.checkpointing import RuntimeExecutionMode
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
 from penstock.common.job_id import JobID
+from penstock.common.missing_names import advising_getattr, install_module_advice
 from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.row import Row, RowKind
@@ -60,3 +63,7 @@ __all__ = [
     "WatermarkOutput",
     "WatermarkStrategy",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)
+install_module_advice()

@@ -152,6 +152,10 @@ class TupleType(_FieldsType):
         """Return the names of the columns: f0, f1, ..."""
         return tuple(f"f{i}" for i in range(len(self.field_types)))
 
+    def get_field_types(self) -> list[ColumnType]:
+        """Return the types of the fields, in their order."""
+        return list(self.field_types)
+
     def _as_tuples(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
         kinds = set(map(type, values))
         if kinds <= {tuple} or all(issubclass(kind, tuple) for kind in kinds):
@@ -186,6 +190,14 @@ class RowType(_FieldsType):
         if len(self.field_names) != len(self.field_types):
             raise ValueError(f"{len(self.field_names)} field names for {len(self.field_types)} field types")
         self._check_fields()
+
+    def get_field_names(self) -> list[str]:
+        """Return the names of the fields, in their order."""
+        return list(self.field_names)
+
+    def get_field_types(self) -> list[ColumnType]:
+        """Return the types of the fields, in their order."""
+        return list(self.field_types)
 
     def _as_tuples(self, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
         names = self.field_names

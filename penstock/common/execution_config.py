@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.options import ParallelismOptions, PipelineOptions
 from penstock.common.restart_strategy import RestartStrategyConfiguration
 
 
-class ExecutionConfig:
+class ExecutionConfig(AdvisesOnMissing):
     """Reads and sets options of a job by PyFlink's methods. `env.get_config()` returns one."""
 
     PARALLELISM_DEFAULT = -1

@@ -9,9 +9,10 @@ from typing import Any
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution import JobExecutionResult, JobStatus
 from penstock.common.job_id import JobID
+from penstock.common.missing_names import AdvisesOnMissing
 
 
-class JobClient(ABC):
+class JobClient(AdvisesOnMissing, ABC):
     """Observes and controls a running job. `execute_async` returns one."""
 
     @abstractmethod

@@ -1,5 +1,8 @@
 """Offers the names that PyFlink has in `pyflink.common.typeinfo`: `Types`, and the base of the types that it makes."""
 
+from typing import TYPE_CHECKING
+
+from penstock.common.missing_names import advising_getattr
 from penstock.common.row import Row, RowKind
 from penstock.common.type_information import (
     KEY_COLUMN,
@@ -16,3 +19,6 @@ __all__ = [
     "KEY_COLUMN", "KEY_GROUP_COLUMN", "LAST_ACCESS_COLUMN", "RESERVED_COLUMNS", "TIMESTAMP_COLUMN", "Row", "RowKind",
     "RowTypeError", "TypeInformation", "Types",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)

@@ -1,11 +1,14 @@
 """Offers what programs import from `pyflink.datastream`."""
 
+from typing import TYPE_CHECKING
+
 from penstock.common.checkpointing import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
     RuntimeExecutionMode,
 )
 from penstock.common.job_client import JobClient
+from penstock.common.missing_names import advising_getattr
 from penstock.datastream._streams.execution import Executor, register_executor
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (
@@ -132,3 +135,6 @@ __all__ = [
     "WindowedStream",
     "register_executor",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)

@@ -1,5 +1,8 @@
 """Offers the functions that users implement, and what they are given."""
 
+from typing import TYPE_CHECKING
+
+from penstock.common.missing_names import advising_getattr
 from penstock.datastream._functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -67,3 +70,6 @@ __all__ = [
     "RuntimeContext",
     "WindowFunction",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)

@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.configuration_sources import load_configuration
 from penstock.common.excepthook import install_excepthook
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.options import (
     DeploymentOptions,
     ExecutionOptions,
@@ -33,7 +34,7 @@ from penstock.graph.logical import Input, OperatorKind
 from penstock.graph.timed_nodes import Timed
 
 
-class StreamExecutionEnvironment(Environment):
+class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
     """Collects the operators that a program declares; `execute()` runs them.
 
     Settings made here override `-D` of the command line, and those override the configuration file.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.common.missing_names import advising_getattr
 from penstock.common.time import Duration, Time
 
 
@@ -103,3 +104,7 @@ def _ms(length: Any, what: str) -> int:
     if duration.nanoseconds % 10**6:
         raise ValueError(f"TumblingEventTimeWindows.of(): the {what} is a whole number of milliseconds, got {duration}")
     return duration.to_millis()
+
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)

@@ -19,7 +19,8 @@ from penstock.datastream import (
     MapFunction,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors.datagen import DataGeneratorSource, RateLimiterStrategy
+from penstock.datastream.connectors.datagen import DataGeneratorSource
+from penstock.datastream.connectors.rate import RateLimiterStrategy
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 VERSION = sys.argv[1]

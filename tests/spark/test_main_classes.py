@@ -16,7 +16,7 @@ from tests.spark.run_programs import surroundings
 PROGRAM = Path(__file__).with_name("main_classes.py")
 
 
-def ran(folder: Path, *arguments: str, program: Path = PROGRAM, **options: str) -> tuple[int, str]:
+def ran(folder: Path, *arguments: str, options: dict[str, str], program: Path = PROGRAM) -> tuple[int, str]:
     given = {"execution.checkpointing.dir": str(folder / "checkpoints"), **options}
     environment = {**surroundings(), "PENSTOCK_DYNAMIC_OPTIONS": json.dumps(given)}
     done = subprocess.run(
@@ -28,14 +28,14 @@ def ran(folder: Path, *arguments: str, program: Path = PROGRAM, **options: str) 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_objects_are_of_the_classes_of_the_newest_driver(tmp_path: Path, backend: str) -> None:
     options = {"state.backend.type": backend}
-    code, printed = ran(tmp_path, "1", str(tmp_path / "saved"), **options)
+    code, printed = ran(tmp_path, "1", str(tmp_path / "saved"), options=options)
     assert code == 0, printed
     saved = next(line.removeprefix("saved ") for line in printed.splitlines() if line.startswith("saved "))
     options["execution.state-recovery.path"] = saved
-    code, printed = ran(tmp_path, "2", **options)
+    code, printed = ran(tmp_path, "2", options=options)
     assert code == 0 and "finished" in printed and "operator state is restored" in printed, printed
     gone = tmp_path / "gone.py"
     gone.write_text(PROGRAM.read_text().replace("class Point(", "class Place(").replace("Point", "Place"))
-    code, printed = ran(tmp_path, "3", program=gone, **options)
+    code, printed = ran(tmp_path, "3", program=gone, options=options)
     assert code != 0 and "class Point of the main program" in printed, printed
     assert "restarts in" not in printed

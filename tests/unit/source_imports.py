@@ -31,10 +31,13 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def room_of_module(module: str) -> str | None:
-    """The room of the house that a dotted name of ours lies in; None for `penstock` itself."""
+    """The room of the house that a dotted name of ours lies in; None for `penstock` itself. What `python -m penstock`
+    runs is the command's."""
     parts = module.split(".")[1:]
     if not parts:
         return None
+    if parts == ["__main__"]:
+        return "cli"
     if parts[:2] == ["datastream", "connectors"]:
         return "connectors.base" if parts[2:3] == ["base"] else "connectors"
     return ".".join(parts[:2]) if parts[0] == "protocol" else parts[0]

@@ -119,6 +119,7 @@ LONG_CLASSES: dict[str, str] = {
 
 # Why two files have the same name all the same.
 SHARED_NAMES: dict[str, str] = {
+    "__main__.py": "what `python -m` runs has this name",
     "parquet.py": "the one in datastream/formats is PyFlink's module",
     "restart_strategy.py": "the one in common is PyFlink's module",
 }

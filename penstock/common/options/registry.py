@@ -62,10 +62,20 @@ def check_key(key: str, where: str = "") -> None:
     raise OptionError(f"{where}there is no option {key}{hint}", key)
 
 
-def option_table() -> str:
-    """Return a text with all options: key, type, default and purpose."""
+def option_table(word: str = "") -> str:
+    """Return a text with options: key, type, default and purpose.
+
+    Args:
+        word: Only options with this in their key, their former keys or their purpose; upper and lower case are alike.
+
+    Returns:
+        The text; "" if there is no such option.
+    """
     lines: list[str] = []
     for option in OPTIONS.values():
+        searched = " ".join((option.key, *option.deprecated_keys, option.description)).lower()
+        if word.lower() not in searched:
+            continue
         lines.append(f"{option.key}  ({option.type.name}; default: {option.default_text})")
         lines.extend(textwrap.wrap(option.description, 108, initial_indent="    ", subsequent_indent="    "))
         if option.deprecated_keys:

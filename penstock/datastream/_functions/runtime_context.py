@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from penstock.common.missing_names import AdvisesOnMissing
 from penstock.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -81,7 +82,7 @@ class KeyedStateStore(ABC):
         """
 
 
-class RuntimeContext(KeyedStateStore):
+class RuntimeContext(AdvisesOnMissing, KeyedStateStore):
     """Describes the subtask that a function runs in, and gives access to its keyed state. `open()` gets it."""
 
     @abstractmethod

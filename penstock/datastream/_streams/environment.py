@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import JobExecutionResult
 from penstock.common.options import (
+    CheckpointingOptions,
     DeploymentOptions,
     OptionError,
     ParallelismOptions,
@@ -19,6 +20,7 @@ from penstock.common.options import (
 from penstock.common.program_classes import remember_main
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.execution import check_connectors, find_executor
+from penstock.datastream._streams.forgotten_execution import follow_environment
 from penstock.datastream._streams.strategy_checks import warn_of_silence
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
@@ -36,6 +38,7 @@ class Environment:
         self._configuration = configuration
         self._graph = LogicalGraph()
         self._ids = 0
+        self._declared = follow_environment()
         self._default_parallelism = self.get_parallelism()
 
     def get_configuration(self) -> Configuration:
@@ -60,6 +63,7 @@ class Environment:
         self._keep_parallelism()
         node = self._graph.add(Node(self._ids, kind, name, function, inputs, output_type))
         self._ids += 1
+        self._declared.operators += 1
         return node
 
     def _keep_parallelism(self) -> None:
@@ -84,6 +88,7 @@ class Environment:
         Returns:
             The job graph.
         """
+        self._declared.is_used = True
         self._keep_parallelism()
         job_graph = build_job_graph(self._graph, self._configuration, self._job_name(job_name))
         warn_of_silence(self._graph)
@@ -120,6 +125,7 @@ class Environment:
         Returns:
             A client, to observe, cancel or wait for the job.
         """
+        self._declared.is_used = True
         validate(self._configuration)
         check_state_backend(self._configuration)
         graph = self.get_job_graph(job_name)
@@ -136,6 +142,7 @@ class Environment:
 
     def close(self) -> None:
         """Discard the operators that were declared and not executed. Running jobs are not affected."""
+        self._declared.is_used = True
         self._graph = LogicalGraph()
 
 
@@ -154,4 +161,16 @@ def validate(configuration: Configuration) -> None:
     """Check every option, and show each warning about options even if it was shown before."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", OptionWarning)
+        _warn_of_unused_directory(configuration)
         configuration.validate()
+
+
+def _warn_of_unused_directory(configuration: Configuration) -> None:
+    directory, interval = CheckpointingOptions.CHECKPOINTS_DIRECTORY, CheckpointingOptions.CHECKPOINTING_INTERVAL
+    if configuration.get(directory) is not None and configuration.get(interval) is None:
+        warnings.warn(
+            f"{directory.key} is set and {interval.key} is not: the job takes no checkpoints, and starts from its "
+            f"beginning after a failure. Set an interval, e.g. env.enable_checkpointing(10_000)",
+            OptionWarning,
+            stacklevel=4,
+        )

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from penstock.common.missing_names import advice_for
 from penstock.common.types import PICKLED
 from penstock.datastream._streams.stream import Stream
 
@@ -33,26 +34,6 @@ _KEYED_BY_COLUMNS = {
 _WINDOWED_BY_COLUMNS = {
     **_KEYED_BY_COLUMNS, "sum": _KEYED["sum"], "min": _KEYED["min"], "max": _KEYED["max"],
 }  # fmt: skip
-_SELECT = "for some of the columns, select('a', 'b')"
-_GROUP = "rows of equal keys come together by key_by('column')"
-_COLUMNS = "columns are made by with_columns(name=expression)"
-_COLLECT = "rows come to the program by execute_and_collect(), or as a Spark DataFrame by to_spark()"
-_OTHER_WAYS = {
-    "window_all": "for windows over all rows give them all one key, key_by(lambda row: 0).window(...)",
-    "count_window": "windows are tumbling ones in event time, key_by(...).window(TumblingEventTimeWindows.of(size))",
-    "project": _SELECT,
-    "group_by": _GROUP,
-    "groupBy": _GROUP,
-    "withColumn": _COLUMNS,
-    "with_column": _COLUMNS,
-    "where": "rows are chosen by filter(pc.field('a') > 1) or filter(lambda row: ...)",
-    "foreach": "a function of each row is map(f), and a stream ends in print() or sink_to(sink)",
-    "show": "rows are shown by print()",
-    "collect": _COLLECT,
-    "toPandas": _COLLECT,
-    "write": "rows are written by sink_to(sink)",
-    "join": "two streams meet in connect(other).key_by(...).process(KeyedCoProcessFunction)",
-}
 
 
 def of_stream(stream: Stream[Any], name: str) -> AttributeError:
@@ -70,8 +51,8 @@ def of_stream(stream: Stream[Any], name: str) -> AttributeError:
             f"{name}() belongs to keyed streams, and {origin(stream)} is not keyed: call key_by() before it, with "
             f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}"
         )
-    elif name in _OTHER_WAYS:
-        text = f"a stream has no {name}(): {_OTHER_WAYS[name]}"
+    elif (advice := advice_for(type(stream), name)) is not None:
+        text = f"a stream has no {name}(): {advice}"
     else:
         text += _similar(stream, name)
     return AttributeError(text)
@@ -82,6 +63,8 @@ def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
     text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
     if name in _WINDOWED_BY_COLUMNS:
         text = aggregate_of_windows(stream, name)
+    elif (advice := advice_for(type(windowed), name)) is not None:
+        text = f"windows have no {name}(): {advice}"
     else:
         text += _similar(windowed, name)
     return AttributeError(text)

@@ -1,5 +1,8 @@
 """Offers files as sources and sinks: what PyFlink has in this module, Parquet's formats, and malformed rows."""
 
+from typing import TYPE_CHECKING
+
+from penstock.common.missing_names import advising_getattr
 from penstock.datastream.connectors.files.buckets import BucketAssigner
 from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
 from penstock.datastream.connectors.files.file_listing import ListedFile
@@ -27,3 +30,6 @@ __all__ = [
     "ParquetColumnarRowInputFormat",
     "ParquetBulkWriters",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names without it
+    __getattr__ = advising_getattr(__name__)

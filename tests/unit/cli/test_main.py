@@ -156,6 +156,38 @@ def test_help_imports_nothing_heavy() -> None:
 def test_options_are_listed() -> None:
     listed = CliRunner().invoke(app, ["options"]).output
     assert "execution.checkpointing.interval" in listed
+    some = CliRunner().invoke(app, ["options", "UNALIGNED"]).output
+    assert "execution.checkpointing.unaligned.enabled" in some and "s3.access-key" not in some
+    none = CliRunner().invoke(app, ["options", "nothing-like-this"])
+    assert none.exit_code == 2 and "no option has 'nothing-like-this'" in none.stderr
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "penstock", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: penstock" in done.stdout and "savepoint" in done.stdout
+
+
+FORGETS = """
+from penstock.datastream import StreamExecutionEnvironment
+def main():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1, 2, 3]).map(lambda n: n + 1).print()
+    {last}
+main()
+"""
+
+
+@pytest.mark.parametrize("command", [[], ["-m", "penstock", "run"]], ids=["python", "penstock run"])
+@pytest.mark.parametrize(
+    ("last", "warns"),
+    [("pass", True), ("print(env.get_execution_plan())", False), ("raise SystemExit(3)", True), ("1 / 0", False)],
+)
+def test_a_program_that_executes_nothing_is_told_so(tmp_path: Path, command: list[str], last: str, warns: bool) -> None:
+    program = tmp_path / "forgets.py"
+    program.write_text(FORGETS.format(last=last))
+    done = subprocess.run([sys.executable, *command, str(program)], capture_output=True, text=True, check=False)
+    said = "has declared 3 operators and ended without executing them"
+    assert (said in done.stderr) == warns, done.stderr
 
 
 @pytest.fixture

@@ -244,3 +244,10 @@ def test_an_unpicklable_row_is_named() -> None:
 )
 def test_tuples_of_anything_come_back(rows: list[tuple[int | None, str, list[float] | None]]) -> None:
     assert through(T.TUPLE([T.LONG(), T.STRING(), T.LIST(T.DOUBLE())]), rows) == rows
+
+
+def test_types_of_rows_and_tuples_tell_their_fields() -> None:
+    row: Any = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+    assert (row.get_field_names(), row.get_field_types()) == (["id", "name"], [Types.LONG(), Types.STRING()])
+    pair: Any = Types.TUPLE([Types.LONG(), Types.STRING()])
+    assert pair.get_field_types() == [Types.LONG(), Types.STRING()]

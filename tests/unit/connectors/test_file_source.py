@@ -109,6 +109,33 @@ def test_a_name_that_looks_like_a_pattern_is_a_name_if_there_is_such_a_file(tmp_
             assert sorted(ids(read_all(FileSource.for_parquet((tmp_path / name).as_uri())))) == expected, name
 
 
+@pytest.mark.parametrize(
+    ("stored", "declared"),
+    [
+        (pa.int8(), Types.SHORT()),
+        (pa.int16(), Types.LONG()),
+        (pa.int32(), Types.LONG()),
+        (pa.float32(), Types.DOUBLE()),
+        (pa.int32(), Types.DOUBLE()),
+    ],
+    ids=str,
+)
+def test_numbers_are_read_as_a_larger_type_that_holds_all_of_them(
+    tmp_path: Path, stored: pa.DataType, declared: Any
+) -> None:
+    path = str(tmp_path / "n.parquet")
+    pq.write_table(pa.table({"n": pa.array([1, None, -128], stored)}), path)
+    format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["n"], [declared]))
+    source = FileSource.for_bulk_file_format(format, path).build()
+    assert [row.n for row in read_all(source)] == [1, None, -128]
+
+
+def test_a_later_file_may_have_smaller_numbers(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([1], pa.int64())}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"n": pa.array([2], pa.int32())}), tmp_path / "2.parquet")
+    assert [row.n for row in read_all(FileSource.for_parquet(str(tmp_path)))] == [1, 2]
+
+
 def test_hidden_names_and_directories_are_left_out(directory: str, tmp_path: Path) -> None:
     write(tmp_path / "in" / "_temporary" / "0.parquet", [1000])
     write(tmp_path / "in" / ".pending.parquet", [1001])
@@ -182,6 +209,13 @@ class TestBadInputIsNamedBeforeTheJobStarts:
             FileSource.for_parquet(directory).validate()
         for part in ("9.parquet", "'name' is missing", "'extra' is not expected", "'id' is string, not int64"):
             assert part in str(caught.value)
+
+    def test_a_larger_type_than_the_declared_one(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "long.parquet")
+        pq.write_table(pa.table({"n": pa.array([1], pa.int64())}), path)
+        format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["n"], [Types.INT()]))
+        with pytest.raises(SourceError, match="column 'n' is int64, not int32"):
+            FileSource.for_bulk_file_format(format, path).build().validate()
 
     def test_a_column_that_is_not_there(self, directory: str) -> None:
         with pytest.raises(SourceError, match="no column 'nmae'; it has id, name"):

@@ -37,6 +37,7 @@ from penstock.datastream import (
     StateBackend,
     StreamExecutionEnvironment,
 )
+from penstock.datastream._streams.environment import validate
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.pickling import UnpicklableFunction
@@ -327,3 +328,12 @@ def test_a_missing_rocksdict_is_named_before_the_job_starts(
     env.from_collection([1]).sink_to(DiscardingSink())
     with pytest.raises(OptionError, match=r"pip install 'penstock\[rocksdb\]'"):
         env.execute()
+
+
+def test_a_directory_of_checkpoints_without_an_interval_is_warned_of() -> None:
+    configuration = Configuration({"execution.checkpointing.dir": "/tmp/none"})
+    with pytest.warns(OptionWarning, match="execution.checkpointing.interval is not: the job takes no checkpoints"):
+        validate(configuration)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        validate(Configuration({**configuration.to_dict(), "execution.checkpointing.interval": "1 s"}))

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, RowType
+from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.scalar_types import BasicType, BigType
 from penstock.common.types import Types
 
@@ -82,7 +83,7 @@ class CsvSchema:
         return len(self.columns)
 
 
-class CsvSchemaBuilder:
+class CsvSchemaBuilder(AdvisesOnMissing):
     """Builds a `CsvSchema`. Every method returns the builder; `build()` ends.
 
     Example:

@@ -146,7 +146,7 @@ def shown_row(row: pa.RecordBatch) -> str:
 def raise_on_difference(
     path: str, found: TypeInformation, expected: TypeInformation, expected_of: str = "the first file"
 ) -> None:
-    """Compare the columns of two types by name; their order does not matter.
+    """Compare the columns of two types by name; their order does not matter, and numbers may be of a smaller type.
 
     Args:
         path: The file, for the error.
@@ -165,13 +165,30 @@ def raise_on_difference(
     differences += [
         f"column {name!r} is {here.field(name).type}, not {there.field(name).type}"
         for name in here.names
-        if name in there.names and here.field(name).type != there.field(name).type
+        if name in there.names and not _is_readable_as(here.field(name).type, there.field(name).type)
     ]
     if differences:
         raise MalformedRecord(
             f"{path} has another schema than {expected_of}: {'; '.join(differences)}. "
             "Files of different schemas need a source each."
         )
+
+
+def _is_readable_as(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Return True if every value of a type is one of the other: INT of a file as LONG, FLOAT as DOUBLE."""
+    if found == expected:
+        return True
+    kinds = pa.types
+    if kinds.is_decimal(found) and kinds.is_decimal(expected):
+        whole, expected_whole = found.precision - found.scale, expected.precision - expected.scale
+        return bool(found.scale <= expected.scale and whole <= expected_whole)
+    if kinds.is_floating(expected):
+        is_whole = kinds.is_signed_integer(found)
+        # A float has 24 bits of precision, a double 53.
+        return bool((kinds.is_floating(found) or is_whole) and found.bit_width < expected.bit_width)
+    if kinds.is_signed_integer(found) and kinds.is_signed_integer(expected):
+        return bool(found.bit_width < expected.bit_width)
+    return False
 
 
 class PartWriter(ABC):

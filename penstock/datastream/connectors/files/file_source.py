@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Sequence, TypeVar
 
 from penstock.common.configuration import Configuration
+from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile, raise_on_difference
@@ -260,7 +261,7 @@ class FileSource(Source):
         return InputFile(path, self._settings)
 
 
-class FileSourceBuilder:
+class FileSourceBuilder(AdvisesOnMissing):
     """Builds a `FileSource`. `build()` ends."""
 
     def __init__(self, format: FileReadFormat, paths: Sequence[str]) -> None:

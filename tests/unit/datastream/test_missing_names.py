@@ -1,0 +1,74 @@
+"""Tests that names of PyFlink which are not here say what to use in their place."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+import penstock.common
+import penstock.datastream
+from penstock.common import ExecutionConfig
+from penstock.common.missing_names import ADVICE, advice_for
+from penstock.datastream import (
+    DataStream,
+    JobClient,
+    KeyedStream,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    WindowedStream,
+)
+from penstock.datastream.connectors.file_system import FileSource, FileSourceBuilder, StreamFormat
+from penstock.datastream.formats.csv import CsvSchemaBuilder
+
+CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        StreamExecutionEnvironment, DataStream, KeyedStream, WindowedStream, RuntimeContext, JobClient, ExecutionConfig,
+        FileSourceBuilder, CsvSchemaBuilder,
+    )
+}  # fmt: skip
+METHODS = [name for name in ADVICE if "." in name and not name.startswith("penstock.")]
+MODULES = [name for name in ADVICE if name.startswith("penstock.")]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_advice_is_given_only_for_methods_that_are_missing(name: str) -> None:
+    owner, method = name.split(".")
+    assert not hasattr(CLASSES[owner], method), "it is here: delete the advice"
+    assert advice_for(CLASSES[owner], method)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_missing_module_says_what_to_use(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"^there is no module {name}: ."):
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", [name for name in ADVICE if "." not in name])
+def test_a_missing_class_says_what_to_use(name: str) -> None:
+    for module in ("penstock.common", "penstock.datastream"):
+        with pytest.raises(ImportError, match=f"{module} has no {name}: ."):
+            exec(f"from {module} import {name}")
+
+
+def test_other_names_are_as_usual() -> None:
+    for module in (penstock.common, penstock.datastream):
+        assert not hasattr(module, "nothing_of_this_name")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'penstock.nothing'"):
+        importlib.import_module("penstock.nothing")
+
+
+def test_objects_say_it_too() -> None:
+    env: Any = StreamExecutionEnvironment.get_execution_environment()
+    with pytest.raises(AttributeError, match=r"has no add_jars\(\): no Java library is needed: leave the call out"):
+        env.add_jars("file:///kafka.jar")
+    with pytest.raises(AttributeError, match=r"did you mean 'from_collection'\?"):
+        env.from_colection([1])
+    with pytest.raises(AttributeError, match=r"a stream has no count_window\(\): the windows of this version"):
+        env.from_collection([1]).key_by(lambda n: n).count_window(5)
+    builder: Any = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/tmp/none")
+    with pytest.raises(AttributeError, match=r"has no monitor_continuously\(\): the files are those that are there"):
+        builder.monitor_continuously(1)
+    assert not hasattr(env, "add_jars") and not hasattr(env, "_nothing")
