@@ -47,6 +47,17 @@ class SparkExecutor:
 
     data_frames = DataFrames()
 
+    def find_ended(self, graph: JobGraph, configuration: Configuration) -> JobClient | None:
+        """Return the client of a job that every start resumes, if it has ended for good. Neither Spark nor any source
+        is asked."""
+        configuration = _with_absolute_paths(configuration)
+        identity = look_whether_over(graph.name, configuration, driver_store(configuration))
+        if identity is None:
+            return None
+        check_place(graph, identity)
+        _check_one_job(graph, identity)
+        return _ended(graph, identity)
+
     def submit(self, graph: JobGraph, configuration: Configuration) -> JobClient:
         """Start Spark, if none is active, and the job. What can be checked without Spark is checked before it starts.
 

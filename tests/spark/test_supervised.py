@@ -117,7 +117,12 @@ def test_one_command_is_started_again_until_its_result_is_exact(counting: list[s
     assert re.search(rf"penstock: resuming job {JOB_ID} \(counting\) in {job}, chk-\d+\n", last.stderr)
     assert committed(out) == expected()
 
+    # Neither source nor sink is asked any more: a broker may be away, and files in another place.
+    out.rename(tmp_path / "taken")
+    out.write_text("no directory")
     again = run(counting)
+    out.unlink()
+    (tmp_path / "taken").rename(out)
     assert again.returncode == 0 and f"job {JOB_ID} (counting) in {job} has FINISHED before" in again.stderr
     assert committed(out) == expected()
 

@@ -19,7 +19,12 @@ from penstock.common.options import (
 )
 from penstock.common.program_classes import remember_main
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream._streams.execution import check_connectors, find_executor
+from penstock.datastream._streams.execution import (
+    check_connectors,
+    client_of_ended_job,
+    configure_connectors,
+    find_executor,
+)
 from penstock.datastream._streams.forgotten_execution import follow_environment
 from penstock.datastream._streams.strategy_checks import warn_of_silence
 from penstock.graph import pickling
@@ -129,11 +134,14 @@ class Environment:
         validate(self._configuration)
         check_state_backend(self._configuration)
         graph = self.get_job_graph(job_name)
-        check_connectors(graph, self._configuration)
-        remember_main()
-        pickling.dumps(graph)
+        configure_connectors(graph, self._configuration)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
-        client = executor.submit(graph, self._configuration.copy())
+        client = client_of_ended_job(executor, graph, self._configuration.copy())
+        if client is None:
+            check_connectors(graph, self._configuration)
+            remember_main()
+            pickling.dumps(graph)
+            client = executor.submit(graph, self._configuration.copy())
         self._graph = LogicalGraph()
         return client
 

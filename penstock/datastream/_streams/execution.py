@@ -34,6 +34,17 @@ class Executor(Protocol):
         """
 
 
+def client_of_ended_job(executor: Executor, graph: JobGraph, configuration: Configuration) -> JobClient | None:
+    """Return the client of a job that every start resumes and that has ended for good; None if there is none.
+
+    Asked before sources and sinks are checked: a start of a finished job needs no broker. An executor may have a method
+    `find_ended(graph, configuration)` for it.
+    """
+    find_ended = getattr(executor, "find_ended", None)
+    client: JobClient | None = None if find_ended is None else find_ended(graph, configuration)
+    return client
+
+
 class DataFrames(Protocol):
     """Defines the attribute `data_frames` of executors that can read and write Spark's DataFrames.
 
@@ -103,12 +114,18 @@ def configure_connector(connector: Any, configuration: Configuration) -> None:
         configure(configuration)
 
 
-def check_connectors(graph: JobGraph, configuration: Configuration) -> None:
-    """Configure and validate every source and sink before the job starts; their errors name file or row."""
+def configure_connectors(graph: JobGraph, configuration: Configuration) -> None:
+    """Pass the options to every source and sink."""
     for vertex in graph.vertices:
         for operator in vertex.operators:
             if operator.kind in (OperatorKind.SOURCE, OperatorKind.SINK):
                 configure_connector(operator.function, configuration)
+
+
+def check_connectors(graph: JobGraph, configuration: Configuration) -> None:
+    """Validate every source and sink before the job starts; their errors name file or row."""
+    for vertex in graph.vertices:
+        for operator in vertex.operators:
             if operator.kind is OperatorKind.SOURCE:
                 operator.function.validate()
             elif operator.kind is OperatorKind.SINK:
