@@ -72,7 +72,7 @@ class DriverLog:
                 self._restored = recovery.generation
                 number = recovery.restored_checkpoint
                 origin = "from the start, without a checkpoint" if number is None else f"from checkpoint {number}"
-                yield f"the job runs again {(recovery.running_after_ms or 0) / 1000:.1f} s after it failed, {origin}"
+                yield f"the job runs again after {(recovery.running_after_ms or 0) / 1000:.1f} s, {origin}"
         for savepoint in report.checkpoints:
             if savepoint.is_savepoint and savepoint.checkpoint_id > self._newest_savepoint:
                 if savepoint.status != "in_progress":

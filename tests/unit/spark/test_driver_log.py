@@ -50,7 +50,7 @@ def test_each_event_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.of(RUNNING) == []
     assert log.of(replace(RUNNING, state="RESTARTING", recoveries=(RECOVERY,))) == []
     again = replace(RUNNING, recoveries=(replace(RECOVERY, running_after_ms=1240.0, restored_checkpoint=17),))
-    assert log.of(again) == ["the job runs again 1.2 s after it failed, from checkpoint 17"]
+    assert log.of(again) == ["the job runs again after 1.2 s, from checkpoint 17"]
     assert log.of(again) == []
     pending = replace(again, checkpoints=(SAVEPOINT,))
     assert log.of(pending) == []
