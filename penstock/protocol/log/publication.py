@@ -240,6 +240,10 @@ class Publication:
             answer = yield ReadMetadata(newest.path, newest.metadata_crc)
             if isinstance(answer, Metadata):
                 return answer
+            if isinstance(answer, Missing):
+                # 11.7: a newer owner may have published, and deleted it. Without this: a driver that was fenced while
+                # it started calls the checkpoint damaged.
+                yield from self.log.check_ours()
             if isinstance(answer, Damaged) or (isinstance(answer, Missing) and attempt + 1 == MISSING_ATTEMPTS_MAX):
                 break
             yield Wait(wait_ms(attempt))

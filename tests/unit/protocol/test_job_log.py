@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.protocol.log import job_log
-from penstock.protocol.log.log_operations import ListLog, ReadEntry
+from penstock.protocol.log.log_operations import ListLog, ReadEntry, ReadMetadata
 from penstock.protocol.log.publication import Fenced, LogRefused, NotPublished, OutcomeUnknown, Publication
 from tests.unit.protocol.log_store import Conversing, LogStore, new, owner, path_of, run
 
@@ -63,6 +63,21 @@ def test_a_driver_that_is_fenced_while_it_starts_stops_where_an_entry_is_gone() 
         starting.step(store)
         operations += 1
     assert isinstance(starting.error, Fenced) and operations <= 4
+
+
+def test_a_driver_that_is_fenced_while_it_reads_the_newest_checkpoint_does_not_call_it_damaged() -> None:
+    """Its successor had published another one, and deleted it."""
+    store = LogStore()
+    long_log(store, owner(store), 3)
+    starting = Conversing(Publication("b", 1).take_over(resume=True))
+    while not isinstance(starting.operation, ReadMetadata):
+        starting.step(store)
+    newest = starting.operation.path
+    long_log(store, owner(store, "c", resume=True), 20)
+    store.delete((newest,))
+    while not starting.is_done:
+        starting.step(store)
+    assert isinstance(starting.error, Fenced), starting.error
 
 
 def test_a_paused_driver_asks_whether_the_log_is_ours_after_it_was_shortened() -> None:
