@@ -80,7 +80,7 @@ def test_types_that_are_none_are_refused_when_it_is_built() -> None:
     with pytest.raises(TypeError, match="type_info"):
         DebeziumJsonDeserializationSchema.builder().build()
     with pytest.raises(TypeError, match="field 'before.x'"):
-        row_type = Types.ROW_NAMED(["x"], [Types.PRIMITIVE_ARRAY(Types.BYTE())])
+        row_type = Types.ROW_NAMED(["x"], [Types.PICKLED_BYTE_ARRAY()])
         DebeziumJsonDeserializationSchema.builder().type_info(row_type).build()
 
 

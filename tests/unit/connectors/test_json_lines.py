@@ -108,7 +108,7 @@ class TestReading:
         assert list(second.as_dict().values()) == [None] * 8
 
     @pytest.mark.parametrize(
-        "kind", [Types.MAP(Types.STRING(), Types.INT()), Types.BIG_DEC(), Types.LIST(Types.SQL_TIME())]
+        "kind", [Types.TUPLE([Types.INT()]), Types.PICKLED_BYTE_ARRAY(), Types.LIST(Types.PICKLED_BYTE_ARRAY())]
     )
     def test_types_that_no_json_stands_for(self, kind: ColumnType) -> None:
         with pytest.raises(TypeError, match=r"field 'a.*is not read from JSON"):
@@ -128,13 +128,13 @@ MALFORMED = {
     '"text"': "it is no object, but str",
     '{"id": 1} {"id": 2}': "it is no JSON: Extra data",
     '{"id": 1} null': "it is no JSON: Extra data",
-    '{"id": "1"}': "field 'id': '1' is no LONG",
-    '{"id": 1.5}': "field 'id': '1.5' is no LONG",
-    '{"id": 9223372036854775808}': "field 'id' is no LONG",
-    '{"id": true}': "field 'id': 'True' is no LONG",
-    '{"name": 1}': "field 'name': '1' is no STRING",
+    '{"id": "1a"}': "field 'id': '1a' is no LONG",
+    '{"id": "1.0"}': "field 'id': '1.0' is no LONG",
+    '{"id": 1.5}': r"field 'id': '1.5' is no LONG \(it has a fraction",
+    '{"id": 9223372036854775808}': r"field 'id': '9223372036854775808' is no LONG \(it is out of range",
+    '{"id": true}': "field 'id': 'true' is no LONG",
     '{"name": "\udcff"}': "it is no JSON: 'utf-8' codec",
-    '{"id": 1, "id": 2}': r"field 'id' .*twice",
+    '{"id": 1, "id": 2}': "it is no JSON: field 'id' is there twice",
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,10 @@ import pyarrow.json as pa_json
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, RowType
 from penstock.common.scalar_types import BIG_INT, SQL_DATE, SQL_TIME, SQL_TIMESTAMP, BasicType, BigType, BytesType
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
 from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.datastream.connectors.files.json_values import Number, UnreadableValue, parsed, reader_of
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 from penstock.datastream.connectors.files.record_file import (
     Indices,
@@ -29,7 +28,8 @@ from penstock.datastream.connectors.files.text_bytes import TextBytes, text_boun
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r"
-_DIGITS_MAX = 100
+_BATCHES_BY_VALUE = 64
+"""So many batches are read value by value behind one that Arrow refuses, before it is asked again."""
 
 
 class JsonLinesFormat(FileReadFormat):
@@ -51,8 +51,7 @@ class JsonLinesFormat(FileReadFormat):
     ) -> None:
         if not isinstance(row_type, RowType):
             raise TypeError(f"rows of JSON are declared as Types.ROW_NAMED([names], [types]), not as {row_type}")
-        for name, kind in zip(row_type.field_names, row_type.field_types, strict=True):
-            _read_type(kind, name, outermost=True)
+        reader_of(row_type, "")  # refuses types that JSON cannot represent
         self._row_type = row_type
         self._ignores_unknown = ignore_unknown_fields
         self.malformed_rows = malformed_rows or MalformedRows.fail()
@@ -67,8 +66,9 @@ class JsonLinesFormat(FileReadFormat):
         """Make the format of a row type.
 
         Args:
-            row_type: `Types.ROW_NAMED(...)` of numbers, BOOLEAN, STRING, BIG_INT (to 76 digits), SQL_DATE, SQL_TIME and
-                SQL_TIMESTAMP (as strings in ISO 8601), lists and rows of them.
+            row_type: `Types.ROW_NAMED(...)` of numbers, BOOLEAN, STRING, BIG_INT, BIG_DEC (with all digits), SQL_DATE,
+                SQL_TIME and SQL_TIMESTAMP (as strings in ISO 8601, in UTC if they name a zone), bytes (as base64),
+                lists, maps and rows of them. A number may stand in a string, and a STRING is the text of anything.
             malformed_rows: What happens to lines that are no such object: `MalformedRows.fail()` (the default),
                 `.skip()` or `.side_output(tag)`.
             ignore_unknown_fields: False: an object with a field that the type does not have is malformed.
@@ -94,19 +94,27 @@ def _first_record(file: InputFile) -> int:
         text.close()
 
 
-def _read_type(kind: ColumnType, name: str, outermost: bool = False) -> pa.DataType:
-    """Return the type that a field is read as, before it is cast to its own. Raises TypeError."""
+def _read_type(kind: ColumnType, outermost: bool = False) -> pa.DataType | None:
+    """Return the type that Arrow reads a field as, before it is cast to its own; None if Arrow cannot read it."""
     if isinstance(kind, RowType):
-        return pa.struct([(n, _read_type(k, f"{name}.{n}")) for n, k in zip(kind.field_names, kind.field_types)])
+        fields = [(n, _read_type(k)) for n, k in zip(kind.field_names, kind.field_types)]
+        return None if any(found is None for _, found in fields) else pa.struct(fields)
     if isinstance(kind, ListType):
-        return pa.list_(_read_type(kind.element_type, f"{name}[]"))
+        element = _read_type(kind.element_type)
+        return None if element is None else pa.list_(element)
     if kind == BIG_INT:
         return pa.decimal256(76, 0)
     if kind == SQL_DATE or (kind == SQL_TIME and outermost):
         return pa.string()
     if not isinstance(kind, BasicType) or isinstance(kind, (BytesType, BigType)) or kind == SQL_TIME:
-        raise TypeError(f"field {name!r}: {kind} is not read from JSON. Declare it as STRING or DOUBLE, say")
+        return None
     return kind.arrow_type
+
+
+def _read_schema(row_type: RowType) -> pa.Schema | None:
+    """Return the columns that Arrow reads; None if it cannot read one of them."""
+    kinds = [_read_type(kind, outermost=True) for kind in row_type.field_types]
+    return None if None in kinds else pa.schema(list(zip(row_type.field_names, kinds)))
 
 
 class JsonDecoder(RecordDecoder):
@@ -121,13 +129,12 @@ class JsonDecoder(RecordDecoder):
         "JsonLinesFormat.for_schema(row_type, MalformedRows.skip()) or MalformedRows.side_output(tag)."
     )
 
-    def __init__(self, row_type: RowType, ignores_unknown: bool) -> None:
+    def __init__(self, row_type: RowType, ignores_unknown: bool, unreadable_is_null: bool = False) -> None:
         self._row_type = row_type
-        names, kinds = row_type.field_names, row_type.field_types
-        self._read_schema = pa.schema(
-            [(name, _read_type(kind, name, outermost=True)) for name, kind in zip(names, kinds, strict=True)]
-        )
-        self._unknown = "ignore" if ignores_unknown else "error"
+        self._read_schema = _read_schema(row_type)
+        self._ignores_unknown = ignores_unknown
+        self._read_row = reader_of(row_type, "", unreadable_is_null)
+        self._passes_arrow_by = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -166,14 +173,7 @@ class JsonDecoder(RecordDecoder):
                 data.decode()
         except UnicodeDecodeError as error:
             raise RefusedRecords(f"it is not UTF-8: {error.reason}") from error
-        read = self._read(data, self._read_schema, self._unknown)
-        if read.num_rows != rows:
-            raise RefusedRecords("it is more than one object")
-        columns = [
-            _cast(read.column(name), kind, name)
-            for name, kind in zip(self._row_type.field_names, self._row_type.field_types, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self._decoded(data, rows)
 
     def refusals(self, data: bytes, starts: Indices, ends: Indices) -> dict[int, str]:
         found = {}
@@ -183,38 +183,38 @@ class JsonDecoder(RecordDecoder):
         return found
 
     def reason(self, record: bytes, error: RefusedRecords) -> str:
-        text = str(error)
-        for name in self._read_schema.names:
-            index = self._row_type.field_names.index(name)
-            kind = self._row_type.field_types[index]
-            try:
-                column = self._read(record, pa.schema([self._read_schema.field(index)]), "ignore").column(name)
-                _cast(column, kind, name)
-            except RefusedRecords as refused:
-                text = str(refused)
-                return text if text.startswith("field ") else f"field {name!r} is no {kind} ({text})"
-        if unknown := re.search(r"unexpected field", text):
-            extra = [name for name in json.loads(record) if name not in self._row_type.field_names]
-            return f"{unknown[0]} {', '.join(map(repr, extra))}; declared are {', '.join(self._row_type.field_names)}"
-        return text
+        return self._refusal(record) or str(error)
 
     def _refusal(self, line: bytes) -> str | None:
         try:
-            row = json.loads(line, parse_int=_whole_number)
+            self._row(line)
         except RecursionError:
             return None
-        except ValueError as error:
+        except RefusedRecords as error:
             # Arrow's reader knows one more number than Python's.
-            return None if b"Inf" in line else f"it is no JSON: {error}"
-        if not isinstance(row, dict):
-            return f"it is no object, but {type(row).__name__}"
-        for name, kind in zip(self._row_type.field_names, self._row_type.field_types, strict=True):
-            value = row.get(name)
-            if value is not None and not _may_be(value, kind):
-                return f"field {name!r}: {str(value)[:100]!r} is no {kind}"
+            is_known_to_arrow = self._read_schema is not None and b"Inf" in line and "no JSON" in str(error)
+            return None if is_known_to_arrow else str(error)
         return None
 
-    def _read(self, data: bytes, schema: pa.Schema, unknown: str) -> pa.RecordBatch:
+    # ---- two ways to read ---------------------------------------------------------------------------------------
+
+    def _decoded(self, data: bytes, rows: int) -> pa.RecordBatch:
+        """Read by Arrow, and value by value what Arrow refuses. Where that works, the next batches are tried so, too.
+
+        Without this: a topic whose numbers are texts is read twice.
+        """
+        if self._read_schema is not None and not self._passes_arrow_by:
+            try:
+                return self._by_arrow(data, self._read_schema, rows)
+            except RefusedRecords:
+                batch = self._by_value(data)
+                self._passes_arrow_by = _BATCHES_BY_VALUE if rows > 1 else 0
+                return batch
+        self._passes_arrow_by = max(0, self._passes_arrow_by - 1)
+        return self._by_value(data)
+
+    def _by_arrow(self, data: bytes, schema: pa.Schema, rows: int) -> pa.RecordBatch:
+        unknown = "ignore" if self._ignores_unknown else "error"
         options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unknown)
         try:
             table = pa_json.read_json(
@@ -222,35 +222,46 @@ class JsonDecoder(RecordDecoder):
             )
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise RefusedRecords(str(error)) from error
-        return table.combine_chunks().to_batches()[0]
+        read = table.combine_chunks().to_batches()[0]
+        if read.num_rows != rows:
+            raise RefusedRecords("it is more than one object")
+        columns = [
+            _cast(read.column(name), kind, name)
+            for name, kind in zip(self._row_type.field_names, self._row_type.field_types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def _by_value(self, data: bytes) -> pa.RecordBatch:
+        rows = [self._row(line) for line in data.split(b"\n") if line.strip(_BLANK)]
+        try:
+            return pa.RecordBatch.from_arrays(self._row_type.encode(rows), schema=self.schema)
+        except (RowTypeError, pa.ArrowException, UnicodeEncodeError) as error:
+            raise RefusedRecords(str(error)) from error
 
-def _whole_number(text: str) -> int | float:
-    """Read a number. Python refuses thousands of digits, which matters only if a field is not read."""
-    return int(text) if len(text) <= _DIGITS_MAX else float("inf")
-
-
-def _may_be(value: Any, kind: ColumnType) -> bool:
-    """Return False if `decode` certainly refuses the value."""
-    if isinstance(kind, RowType):
-        return isinstance(value, dict)
-    if isinstance(kind, ListType):
-        return isinstance(value, list)
-    arrow = kind.arrow_type
-    if pa.types.is_boolean(arrow):
-        return isinstance(value, bool)
-    if pa.types.is_integer(arrow):
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**arrow.bit_width
-    if pa.types.is_floating(arrow):
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == BIG_INT:
-        return isinstance(value, (int, str)) and not isinstance(value, bool)
-    return isinstance(value, str)
+    def _row(self, line: bytes) -> tuple[Any, ...]:
+        try:
+            found = parsed(line.decode())
+        except ValueError as error:
+            raise RefusedRecords(f"it is no JSON: {error}") from error
+        if not isinstance(found, dict):
+            kind = "number" if isinstance(found, Number) else type(found).__name__
+            raise RefusedRecords(f"it is no object, but {kind}")
+        if not self._ignores_unknown:
+            declared = self._row_type.field_names
+            if extra := [name for name in found if name not in declared]:
+                listed = ", ".join(map(repr, extra))
+                raise RefusedRecords(f"unexpected field {listed}; declared are {', '.join(declared)}")
+        try:
+            row: tuple[Any, ...] = self._read_row(found)
+        except UnreadableValue as error:
+            raise RefusedRecords(str(error)) from error
+        return row
 
 
 def _cast(column: pa.Array, kind: ColumnType, name: str) -> pa.Array:
     try:
         if kind == SQL_TIME:
+            column = pc.replace_substring_regex(column, "(Z|[+-]00:?00)$", "")
             column = pc.binary_join_element_wise("1970-01-01 ", column, "").cast(SQL_TIMESTAMP.arrow_type)
         return column if column.type == kind.arrow_type else column.cast(kind.arrow_type)
     except pa.ArrowException as error:

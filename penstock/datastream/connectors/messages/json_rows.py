@@ -23,30 +23,7 @@ from penstock.datastream.connectors.messages.decoding import (
 )
 from penstock.datastream.connectors.messages.encoding import ColumnarSerializationSchema
 
-
-class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
-    """Reads JSON objects as rows. Fields are found by name; those that an object does not have are null.
-
-    Make it with `JsonRowDeserializationSchema.builder()`.
-    """
-
-    def __init__(self, row_type: RowType, *, fails_on_missing_field: bool, ignores_parse_errors: bool) -> None:
-        self._row_type = row_type
-        self._fails_on_missing_field = fails_on_missing_field
-        self._ignores_parse_errors = ignores_parse_errors
-
-    @staticmethod
-    def builder() -> JsonRowDeserializationSchemaBuilder:
-        """Return a builder of the schema."""
-        return JsonRowDeserializationSchemaBuilder()
-
-    def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
-        return self._row_type
-
-    def message_decoder(self) -> MessageDecoder:
-        """Return the decoder of whole batches."""
-        return JsonRows(self._row_type, self._fails_on_missing_field, self._ignores_parse_errors)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonRowDeserializationSchemaBuilder:
@@ -74,7 +51,10 @@ class JsonRowDeserializationSchemaBuilder:
         return self
 
     def ignore_parse_errors(self) -> JsonRowDeserializationSchemaBuilder:
-        """Leave out messages that cannot be read, and count them. The default is that they fail the job."""
+        """Read fields that cannot be read as null, as Flink does, and leave out messages that are no objects.
+
+        Those are counted. The default is that both fail the job.
+        """
         self._ignores_parse_errors = True
         return self
 
@@ -103,12 +83,40 @@ class JsonRowDeserializationSchemaBuilder:
         )
 
 
+class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
+    """Reads JSON objects as rows. Fields are found by name; those that an object does not have are null.
+
+    Make it with `JsonRowDeserializationSchema.builder()`.
+    """
+
+    Builder = JsonRowDeserializationSchemaBuilder
+
+    def __init__(self, row_type: RowType, *, fails_on_missing_field: bool, ignores_parse_errors: bool) -> None:
+        self._row_type = row_type
+        self._fails_on_missing_field = fails_on_missing_field
+        self._ignores_parse_errors = ignores_parse_errors
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchemaBuilder:
+        """Return a builder of the schema."""
+        return JsonRowDeserializationSchemaBuilder()
+
+    def get_produced_type(self) -> TypeInformation:
+        """Return the type of the rows."""
+        return self._row_type
+
+    def message_decoder(self) -> MessageDecoder:
+        """Return the decoder of whole batches."""
+        return JsonRows(self._row_type, self._fails_on_missing_field, self._ignores_parse_errors)
+
+
 class JsonRows(MessageDecoder):
     """Decodes JSON objects, one per message."""
 
     def __init__(self, row_type: RowType, fails_on_missing_field: bool, skips_refused: bool) -> None:
         self._row_type = row_type
-        self._lines = JsonDecoder(row_type, ignores_unknown=True)
+        # As in Flink, errors that are ignored make a field null if they are in a field.
+        self._lines = JsonDecoder(row_type, ignores_unknown=True, unreadable_is_null=skips_refused)
         self._fails_on_missing_field = fails_on_missing_field
         self.skips_refused = skips_refused
 
@@ -128,7 +136,7 @@ class JsonRows(MessageDecoder):
         Raises:
             RefusedMessage: One of them is no such object.
         """
-        texts = [value for value in values if value is not None]
+        texts = [value.removeprefix(_BYTE_ORDER_MARK) for value in values if value is not None]
         data = b"\n".join(texts)
         if data.count(b"\n") != max(len(texts) - 1, 0):
             # To JSON, both a line feed and a carriage return are white space between fields, and errors in a string.
@@ -157,11 +165,36 @@ class JsonRows(MessageDecoder):
                 raise RefusedMessage(f"it has no field {', '.join(map(repr, missing))}")
 
 
+class JsonRowSerializationSchemaBuilder:
+    """Builds a `JsonRowSerializationSchema`."""
+
+    def __init__(self) -> None:
+        self._row_type: TypeInformation | None = None
+
+    def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchemaBuilder:
+        """Set the type of the rows.
+
+        Args:
+            type_info: `Types.ROW_NAMED([names], [types])`. Without one, it is that of the stream.
+
+        Returns:
+            The builder.
+        """
+        self._row_type = type_info
+        return self
+
+    def build(self) -> JsonRowSerializationSchema:
+        """Return the schema."""
+        return JsonRowSerializationSchema(self._row_type)
+
+
 class JsonRowSerializationSchema(ColumnarSerializationSchema):
     """Writes rows as JSON objects. Make it with `JsonRowSerializationSchema.builder()`.
 
     Dates and times are written as ISO 8601, null fields as null.
     """
+
+    Builder = JsonRowSerializationSchemaBuilder
 
     def __init__(self, row_type: TypeInformation | None) -> None:
         self._row_type = row_type
@@ -219,26 +252,3 @@ class JsonRowSerializationSchema(ColumnarSerializationSchema):
         if len(lines) != batch.num_rows:
             raise SinkError("a row became JSON text of several lines: an error of Penstock's own")
         return lines
-
-
-class JsonRowSerializationSchemaBuilder:
-    """Builds a `JsonRowSerializationSchema`."""
-
-    def __init__(self) -> None:
-        self._row_type: TypeInformation | None = None
-
-    def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchemaBuilder:
-        """Set the type of the rows.
-
-        Args:
-            type_info: `Types.ROW_NAMED([names], [types])`. Without one, it is that of the stream.
-
-        Returns:
-            The builder.
-        """
-        self._row_type = type_info
-        return self
-
-    def build(self) -> JsonRowSerializationSchema:
-        """Return the schema."""
-        return JsonRowSerializationSchema(self._row_type)
