@@ -7,15 +7,19 @@ import json
 import pickle
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.common import Types
 from penstock.datastream.connectors.base import SinkError, SourceError
 from penstock.datastream.connectors.messages import schema_registry
+from penstock.datastream.connectors.messages.avro_types import AvroSchema
 from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
 from penstock.datastream.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.connectors.messages.schema_registry import RegistryError, RegistrySettings, SchemaRegistry
@@ -240,3 +244,87 @@ def test_an_unknown_schema_is_asked_for_again_later(registry: RegistryServer, mo
     assert list(decode_all(decoder, [b"\0\0\0\0\x01\x02\x00"]).refused) == [0]
     framed(registry, ORDER, {"id": 1, "item": None})
     assert decode_all(decoder, [b"\0\0\0\0\x01\x02\x00"]).rows.num_rows == 1
+
+
+# ---- fields that a schema has and its older records have not --------------------------------------------------------
+
+PRIMITIVES: list[tuple[Any, Any]] = [
+    ("boolean", True), ("int", -7), ("long", 1 << 40), ("float", 1.5), ("double", 2), ("string", "\u00e9"),
+    ("bytes", "\u0000\u00ff"),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, "\u00ff\u0038"),
+    (
+        {"type": "fixed", "name": "Amount", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 3},
+        "\0\0\u0001\u00f4",
+    ),
+    ({"type": "fixed", "name": "Hash", "size": 2}, "\u00c3\u00a9"),
+    ({"type": "fixed", "name": "Span", "size": 12, "logicalType": "duration"}, "\0" * 11 + "\u0080"),
+    ({"type": "string", "logicalType": "uuid"}, "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+    ({"type": "int", "logicalType": "date"}, 19000),
+    ({"type": "int", "logicalType": "time-millis"}, 1000),
+    ({"type": "long", "logicalType": "time-micros"}, 1001),
+    ({"type": "long", "logicalType": "timestamp-millis"}, 1_600_000_000_001),
+    ({"type": "long", "logicalType": "timestamp-micros"}, -1),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, 1_600_000_000_000_000_001),
+    ({"type": "long", "logicalType": "local-timestamp-millis"}, 5),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, 6),
+    ({"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}, "BLUE"),
+]  # fmt: skip
+"""Types of Avro's specification, each with a default as JSON has it."""
+
+
+def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
+    def record_of(pair: tuple[Any, Any]) -> list[tuple[Any, Any]]:
+        fields = [{"name": "x", "type": pair[0], "default": pair[1]}, {"name": "y", "type": ["null", "long"]}]
+        whole = {"type": "record", "name": f"R{abs(hash(json.dumps(pair))) % 10**9}", "fields": fields}
+        return [(whole, {"x": pair[1], "y": None}), (whole, {"y": None})]
+
+    return st.one_of(
+        inner.map(lambda p: ({"type": "array", "items": p[0]}, [p[1], p[1]])),
+        inner.map(lambda p: ({"type": "map", "values": p[0]}, {"k": p[1]})),
+        inner.map(lambda p: (p[0] if isinstance(p[0], list) else ["null", p[0]], None)).filter(
+            lambda p: "null" in p[0]
+        ),
+        inner.map(lambda p: p if isinstance(p[0], list) else ([p[0], "null"], p[1])),
+        inner.flatmap(lambda p: st.sampled_from(record_of(p))),
+    )
+
+
+@given(st.recursive(st.sampled_from(PRIMITIVES), nested, max_leaves=3))
+@settings(max_examples=150, deadline=None)
+def test_an_added_field_of_any_type_has_its_default_in_older_records(added: tuple[Any, Any]) -> None:
+    """The oracle: a record of the new schema in which the default is written, as fastavro writes it."""
+    kind, default = added
+    old, new = record(("id", "long", {})), record(("id", "long", {}), ("added", kind, {"default": default}))
+    with RegistryServer() as registry:
+        older = framed(registry, old, {"id": 1})
+        schema_id = registry.register("orders-value", {"schema": new})
+        out = io.BytesIO()
+        physical = AvroSchema(new).physical
+        fastavro.schemaless_writer(out, physical, {"id": 1, "added": physical["fields"][1]["default"]})
+        newer = b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
+        rows, refused = rows_of(reader(registry.url, new), [older, newer])
+    assert not refused and len(rows) == 2 and rows[0] == rows[1]
+    if not isinstance(kind, str) and kind == PRIMITIVES[7][0]:
+        assert rows[0][1] == Decimal("-2.00")
+
+
+@pytest.mark.parametrize(
+    ("written", "ours"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, {"type": "long", "logicalType": "timestamp-micros"}),
+        ({"type": "int", "logicalType": "time-millis"}, {"type": "long", "logicalType": "time-micros"}),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 4},
+        ),
+    ],
+)
+def test_numbers_of_another_unit_or_scale_are_refused(registry: RegistryServer, written: Any, ours: Any) -> None:
+    """By Avro's rules they are read as if they were of ours: another time, another amount."""
+    value = framed(registry, record(("at", json.loads(json.dumps(written)), {})), {"at": _raw(written)})
+    rows, refused = rows_of(reader(registry.url, record(("at", ours, {}))), [value])
+    assert not rows and "field 'at' was written as" in refused[0]
+
+
+def _raw(kind: Any) -> Any:
+    return Decimal("1.50") if kind["type"] == "bytes" else 1000

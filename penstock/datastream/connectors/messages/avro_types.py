@@ -91,8 +91,12 @@ class AvroSchema:
 
     @cached_property
     def physical(self) -> Any:
-        """Return the schema without logical types, as fastavro has it."""
-        return self._parsed(lambda text: _without_logical(json.loads(text)))
+        """Return the schema without logical types, as fastavro has it, its defaults as it writes them."""
+        parsed = self._parsed(lambda text: _without_logical(json.loads(text)))
+        named = dict(parsed.get("__named_schemas", {})) if isinstance(parsed, dict) else {}
+        for schema in (parsed, *named.values()):
+            _set_defaults(schema, named)
+        return parsed
 
     @cached_property
     def canonical(self) -> str:
@@ -115,6 +119,80 @@ def _without_logical(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _without_logical(value) for key, value in schema.items() if key not in _OF_LOGICAL}
     return [_without_logical(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _set_defaults(schema: Any, named: dict[str, Any]) -> None:
+    """Replace the defaults of all fields by values that can be written. fastavro takes them as they are in JSON, where
+    bytes are a string.
+    """
+    if isinstance(schema, list):
+        for branch in schema:
+            _set_defaults(branch, named)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("name") is not None:
+        named.setdefault(schema["name"], schema)
+    for part in ("type", "items", "values"):
+        _set_defaults(schema.get(part), named)
+    for field in schema.get("fields", ()):
+        _set_defaults(field["type"], named)
+        if "default" in field:
+            field["default"] = _value_of_default(field["type"], field["default"], named)
+
+
+def _value_of_default(schema: Any, default: Any, named: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        if default is None:
+            return None
+        return _value_of_default(next(branch for branch in schema if branch != "null"), default, named)
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(schema, str) and schema in named:
+        return _value_of_default(named[schema], default, named)
+    if isinstance(kind, (dict, list)):
+        return _value_of_default(kind, default, named)
+    match kind:
+        case "bytes" | "fixed":
+            return default.encode("latin-1") if isinstance(default, str) else default
+        case "array":
+            return [_value_of_default(schema["items"], item, named) for item in default]
+        case "map":
+            return {key: _value_of_default(schema["values"], item, named) for key, item in default.items()}
+        case "record" | "error":
+            types = {field["name"]: field["type"] for field in schema["fields"]}
+            return {name: _value_of_default(types[name], item, named) for name, item in default.items()}
+    return default
+
+
+def other_unit(ours: AvroType, theirs: AvroType, where: str = "") -> str | None:
+    """Return which value would be another one: both schemas hold it as a number, but of another unit or scale.
+
+    Avro's rules for reading records of another schema see the numbers only.
+
+    Args:
+        ours: The type that records are read as.
+        theirs: The type that they were written as.
+        where: The field.
+
+    Returns:
+        The field and both units; None if all values stay the same.
+    """
+    if ours.logical != theirs.logical or ours.scale != theirs.scale:
+        units = [
+            f"{kind.logical or kind.kind}{f' of scale {kind.scale}' if kind.scale else ''}" for kind in (theirs, ours)
+        ]
+        if None not in (ours.logical, theirs.logical):
+            return f"field {where!r} was written as {units[0]}, and is read as {units[1]}"
+    if ours.element is not None and theirs.element is not None:
+        return other_unit(ours.element, theirs.element, where)
+    written = dict(theirs.fields)
+    for name, kind in ours.fields:
+        if name in written and (found := other_unit(kind, written[name], f"{where}.{name}" if where else name)):
+            return found
+    return None
+
+
+def _unit(kind: AvroType) -> str:
+    return f"{kind.logical} of scale {kind.scale}" if kind.logical == "decimal" else str(kind.logical)
 
 
 def _described(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:

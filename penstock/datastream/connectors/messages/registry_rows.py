@@ -16,7 +16,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connectors.messages.avro_decoding import decode_records
 from penstock.datastream.connectors.messages.avro_encoding import encode_records
 from penstock.datastream.connectors.messages.avro_rows import check_rows
-from penstock.datastream.connectors.messages.avro_types import AvroSchema, avro_library
+from penstock.datastream.connectors.messages.avro_types import AvroSchema, avro_library, other_unit
 from penstock.datastream.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,
@@ -75,6 +75,7 @@ class _RegistryRows(MessageDecoder):
     def __init__(self, schema: AvroSchema, settings: RegistrySettings) -> None:
         self._schema = schema
         self._registry = SchemaRegistry(settings)
+        self._why: dict[int, str | None] = {}
 
     @property
     def produced_type(self) -> ColumnType:
@@ -107,9 +108,20 @@ class _RegistryRows(MessageDecoder):
             raise RefusedMessage(str(error)) from None
         except ValueError as error:
             raise RefusedMessage(f"schema {schema_id} of the registry: {error}") from None
-        if is_ours:
+        if is_ours and not self._why_other(written, schema_id):
             return decode_records(self._schema.record, messages, _HEADER.size)
+        if why := self._why_other(written, schema_id):
+            raise RefusedMessage(f"schema {schema_id} of the registry: {why}: its values would be others")
         return decode_records(self._schema.record, self._converted(messages, written, schema_id))
+
+    def _why_other(self, written: AvroSchema, schema_id: int) -> str | None:
+        """Return why values of a schema would be read as others; None if they are not."""
+        if schema_id not in self._why:
+            try:
+                self._why[schema_id] = other_unit(self._schema.record, written.record)
+            except TypeError:  # of a schema that no row has; what it has for ours is found field by field
+                self._why[schema_id] = None
+        return self._why[schema_id]
 
     def _converted(self, messages: list[bytes], written: AvroSchema, schema_id: int) -> list[bytes]:
         """Return the messages as our own schema would have written them."""
