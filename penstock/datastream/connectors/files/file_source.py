@@ -24,6 +24,7 @@ from penstock.datastream.connectors.files.file_reader import FileReader
 from penstock.datastream.connectors.files.input_file import InputFile
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
+from penstock.datastream.connectors.files.parquet_timestamps import LossyTimestamps
 from penstock.datastream.connectors.splits import FixedSplitEnumerator, encode_split
 from penstock.storage.location import is_local
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
@@ -110,17 +111,23 @@ class FileSource(Source):
         return FileSource(format, (), splits_files, files=files)
 
     @staticmethod
-    def for_parquet(*paths: str, columns: Sequence[str] | None = None) -> FileSource:
+    def for_parquet(
+        *paths: str,
+        columns: Sequence[str] | None = None,
+        lossy_timestamps: LossyTimestamps = LossyTimestamps.REFUSE,
+    ) -> FileSource:
         """Make a source of Parquet files.
 
         Args:
             paths: Files, directories or patterns.
             columns: The names of the columns to read. None: all.
+            lossy_timestamps: What becomes of timestamps with digits behind the microsecond.
 
         Returns:
             The source.
         """
-        return FileSource(ParquetColumnarRowInputFormat(columns=columns), paths)
+        format = ParquetColumnarRowInputFormat(columns=columns, lossy_timestamps=lossy_timestamps)
+        return FileSource(format, paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: FileReadFormat, *paths: str) -> FileSourceBuilder:

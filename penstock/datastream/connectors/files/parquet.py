@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
 from typing import BinaryIO, Sequence
 
 import pyarrow as pa
@@ -27,6 +29,7 @@ from penstock.datastream.connectors.files.file_formats import (
 )
 from penstock.datastream.connectors.files.input_file import InputFile, fault_of
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
+from penstock.datastream.connectors.files.parquet_timestamps import LossyTimestamps, int96_columns, to_microseconds
 
 # A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
 _ROWS_READ_AHEAD = 8192
@@ -42,7 +45,8 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
     `row_type` declares the columns to read and their types, as named rows; None: those of the first file. Other columns
     of a file are not read. `columns` only names the columns to read; their types are those of the first file.
     `malformed_rows`: what becomes of rows whose event time cannot be read (`MalformedRows.fail()`, the default,
-    `.skip()` or `.side_output(tag)`, where `line` is the number of the row in its row group).
+    `.skip()` or `.side_output(tag)`, where `line` is the number of the row in its row group). `lossy_timestamps`: what
+    becomes of timestamps with digits behind the microsecond.
     """
 
     def __init__(
@@ -51,10 +55,12 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
         *,
         columns: Sequence[str] | None = None,
         malformed_rows: MalformedRows | None = None,
+        lossy_timestamps: LossyTimestamps = LossyTimestamps.REFUSE,
     ) -> None:
         if row_type is not None and columns is not None:
             raise ValueError("give row_type or columns, not both")
         self.malformed_rows = malformed_rows or MalformedRows.fail()
+        self._lossy = LossyTimestamps(lossy_timestamps)
         self._declared = row_type
         self._columns = list(row_type.schema.names) if row_type is not None else columns and list(columns)
 
@@ -70,12 +76,16 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
 
     def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
         opened = _opened(file)
+        raw = None
         try:
             raise_on_difference(file.path, self._row_type(file.path, opened), row_type)
+            int96 = sorted(int96_columns(opened).intersection(row_type.schema.names))
+            if int96 and self._lossy is not LossyTimestamps.COERCE:
+                raw = _RawInt96(_opened(file, int96_unit="ns"), int96)
         except SourceError:
             opened.close(force=True)
             raise
-        return _OpenParquet(file.path, opened, row_type.schema)
+        return _OpenParquet(file.path, opened, row_type.schema, self._lossy, raw)
 
     def _row_type(self, path: str, file: pq.ParquetFile) -> RowType:
         schema = file.schema_arrow
@@ -92,11 +102,21 @@ class ParquetColumnarRowInputFormat(FileReadFormat):
             ) from error
 
 
-def _opened(file: InputFile) -> pq.ParquetFile:
+@dataclass(frozen=True)
+class _RawInt96:
+    """Holds a file that is opened once more, to read its columns of INT96 as nanoseconds modulo 2**64."""
+
+    file: pq.ParquetFile
+    names: list[str]
+
+
+def _opened(file: InputFile, int96_unit: str = "us") -> pq.ParquetFile:
     path = file.path
     try:
+        if file.is_local:
+            return pq.ParquetFile(path, coerce_int96_timestamp_unit=int96_unit)
         # Of an object, the columns of a row group are asked for in few ranges.
-        return pq.ParquetFile(path) if file.is_local else pq.ParquetFile(file.open(), pre_buffer=True)
+        return pq.ParquetFile(file.open(), pre_buffer=True, coerce_int96_timestamp_unit=int96_unit)
     except FileNotFoundError:
         raise SourceError(f"{path} is missing")
     except pa.ArrowException as error:
@@ -106,9 +126,13 @@ def _opened(file: InputFile) -> pq.ParquetFile:
 
 
 class _OpenParquet(OpenFile):
-    def __init__(self, path: str, file: pq.ParquetFile, schema: pa.Schema) -> None:
+    def __init__(
+        self, path: str, file: pq.ParquetFile, schema: pa.Schema, lossy: LossyTimestamps, raw: _RawInt96 | None
+    ) -> None:
         self._path = path
         self._file = file
+        self._lossy = lossy
+        self._raw = raw
         self._schema = schema
         self._batch_rows = _batch_rows(schema)
 
@@ -130,10 +154,10 @@ class _OpenParquet(OpenFile):
 
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._file.iter_batches(
-                self._batch_rows, row_groups=[group], columns=self._schema.names, use_threads=False
-            ):
-                yield conform(batch, self._schema)
+            row = 0
+            for batch, raw in zip(self._read(self._file, self._schema.names, group), self._read_raw(group)):
+                yield conform(to_microseconds(batch, raw, self._lossy, row), self._schema)
+                row += batch.num_rows
         except UnsupportedColumn as error:
             raise MalformedRecord(f"{self._path}, row group {group}: {error}") from error
         except (pa.ArrowException, OSError) as error:
@@ -141,8 +165,19 @@ class _OpenParquet(OpenFile):
                 f"{self._path}, row group {group} cannot be read, the file is damaged: {_first_line(error)}"
             ) from error
 
+    def _read(self, file: pq.ParquetFile, names: list[str], group: int) -> Iterator[pa.RecordBatch]:
+        found: Iterator[pa.RecordBatch] = file.iter_batches(
+            self._batch_rows, row_groups=[group], columns=names, use_threads=False
+        )
+        return found
+
+    def _read_raw(self, group: int) -> Iterator[pa.RecordBatch | None]:
+        return repeat(None) if self._raw is None else self._read(self._raw.file, self._raw.names, group)
+
     def close(self) -> None:
         self._file.close(force=True)  # without `force` pyarrow closes only a file that it has opened by its path
+        if self._raw is not None:
+            self._raw.file.close(force=True)
 
 
 def _batch_rows(schema: pa.Schema) -> int:
