@@ -45,7 +45,15 @@ from penstock.protocol.values.messages import (
     SubtaskFailed,
     TriggerCheckpoint,
 )
-from penstock.protocol.values.metadata import Committable, InputCut, OutputCut, Segment, StateRange, SubtaskSnapshot
+from penstock.protocol.values.metadata import (
+    Committable,
+    InputCut,
+    OperatorPart,
+    OutputCut,
+    Segment,
+    StateRange,
+    SubtaskSnapshot,
+)
 from penstock.protocol.values.reasons import FailureReason, SubtaskFailureReason
 from penstock.storage.layout import savepoint_segment_path, segment_path
 from penstock.storage.log import read_log
@@ -60,7 +68,13 @@ T = TypeVar("T")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}.0"
 
 
+REPORTED: list[list[bytes]] = []
+"""The positions that the source has reported outside the job."""
+
+
 class CountedSplits(SplitEnumerator):
+    wants_checkpoints = True
+
     def __init__(self, left: int) -> None:
         self.left = left
 
@@ -75,6 +89,9 @@ class CountedSplits(SplitEnumerator):
 
     def snapshot(self) -> bytes:
         return b"%d" % self.left
+
+    def checkpoint_completed(self, splits: list[bytes]) -> None:
+        REPORTED.append(sorted(splits))
 
 
 class TwoSplits(Source):
@@ -307,8 +324,9 @@ class World:
         zeros = [0] * self.master.job.graph.slots
         finished = played.is_finished
         stored = [] if path is None else [StateRange("a" * 32, "state", 0, 0, len(b"segment"), 0, 1)]
+        parts = [OperatorPart("a" * 32, "splits", [b"%d of checkpoint %d" % (slot, checkpoint_id)])]
         source = SubtaskSnapshot(
-            0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], stored, [], [], [], finished=finished, state_bytes=3
+            0, slot, [], [OutputCut("a-b-0-0", zeros, [])], [], stored, [], parts, [], finished=finished, state_bytes=3
         )
         committable = Committable("b" * 32, b"%d-%d" % (checkpoint_id, slot), checkpoint_id)
         sink = SubtaskSnapshot(
@@ -375,5 +393,6 @@ def beat(world: World) -> None:
 
 
 def reset_target() -> None:
+    REPORTED.clear()
     COMMITTED.clear()
     FAILING_COMMITS[0] = 0

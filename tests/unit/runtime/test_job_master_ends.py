@@ -17,6 +17,7 @@ from tests.unit.runtime.master_world import (
     DIRECTORY,
     FAILING_COMMITS,
     JOB_ID,
+    REPORTED,
     World,
     beat,
     checkpoint_entries,
@@ -56,6 +57,33 @@ def test_without_checkpoints_output_is_committed_once_at_the_end() -> None:
     assert world.master.outcome is not None and world.master.outcome.state == "FINISHED"
     assert COMMITTED == [b"1-0", b"1-1"] and world.directories.stores == {}
     assert world.master.report.completed == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"execution.checkpointing.interval": ""}], ids=["checkpoints", "none"])
+def test_the_positions_of_the_end_are_reported_before_the_job_ends(options: dict[str, str]) -> None:
+    world = World(options, identity=JobIdentity(JOB_ID, None)) if options else World()
+    world.at(60.0)
+    world.work.is_paused = True
+    world.reach_end_of_data()
+    while world.master.outcome is None and world.work.run_one():
+        world.run_until_idle()
+    last = 1 if options else 2
+    assert REPORTED[-1] == [b"0 of checkpoint %d" % last, b"1 of checkpoint %d" % last]
+    assert REPORTED.count(REPORTED[-1]) == 1
+
+
+def test_the_next_driver_reports_the_positions_of_an_end_that_the_first_has_not_reported() -> None:
+    """Without this: a driver that dies behind its last log entry leaves the group where an earlier checkpoint was."""
+    first = World()
+    first.at(60.0)
+    first.work.is_paused = True
+    first.reach_end_of_data()
+    while not any(isinstance(e, CheckpointEntry) and e.is_final for e in read_log(first.store)):
+        first.work.run_one()
+    REPORTED.clear()
+    second = World(directories=first.directories, resume=True, incarnation="two")
+    assert second.master.outcome is not None and second.master.outcome.state == "FINISHED"
+    assert REPORTED == [[b"0 of checkpoint 2", b"1 of checkpoint 2"]]
 
 
 def test_a_slot_lost_after_the_final_checkpoint_does_not_restart_the_job() -> None:
