@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,20 @@ import pyarrow.json as pa_json
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, RowType
-from penstock.common.scalar_types import BIG_INT, SQL_DATE, SQL_TIME, SQL_TIMESTAMP, BasicType, BigType, BytesType
+from penstock.common.scalar_types import (
+    BIG_DEC,
+    BIG_INT,
+    SQL_DATE,
+    SQL_TIME,
+    SQL_TIMESTAMP,
+    BasicType,
+    BigType,
+    BytesType,
+)
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.datastream.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
 from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.files.json_values import Number, UnreadableValue, parsed, reader_of
+from penstock.datastream.connectors.files.json_values import Number, UnreadableValue, parsed, reader_of, without_zeros
 from penstock.datastream.connectors.files.malformed_rows import MalformedRows
 from penstock.datastream.connectors.files.record_file import (
     Indices,
@@ -28,6 +39,9 @@ from penstock.datastream.connectors.files.text_bytes import TextBytes, text_boun
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r"
+_SCALE = 38
+_NOT_FOR_ARROW = re.compile(rb'\.[0-9]*0"|[0-9]{36}')
+"""Matches what Arrow's decimals do not show as it was: zeros at the end of a text, and more digits than they have."""
 _BATCHES_BY_VALUE = 64
 """So many batches are read value by value behind one that Arrow refuses, before it is asked again."""
 
@@ -100,15 +114,23 @@ def _read_type(kind: ColumnType, outermost: bool = False) -> pa.DataType | None:
         fields = [(n, _read_type(k)) for n, k in zip(kind.field_names, kind.field_types)]
         return None if any(found is None for _, found in fields) else pa.struct(fields)
     if isinstance(kind, ListType):
-        element = _read_type(kind.element_type)
+        element = None if _has_decimals(kind) else _read_type(kind.element_type)
         return None if element is None else pa.list_(element)
     if kind == BIG_INT:
         return pa.decimal256(76, 0)
+    if kind == BIG_DEC:
+        return pa.decimal256(76, _SCALE)
     if kind == SQL_DATE or (kind == SQL_TIME and outermost):
         return pa.string()
     if not isinstance(kind, BasicType) or isinstance(kind, (BytesType, BigType)) or kind == SQL_TIME:
         return None
     return kind.arrow_type
+
+
+def _has_decimals(kind: ColumnType) -> bool:
+    if isinstance(kind, RowType):
+        return any(map(_has_decimals, kind.field_types))
+    return _has_decimals(kind.element_type) if isinstance(kind, ListType) else kind == BIG_DEC
 
 
 def _read_schema(row_type: RowType) -> pa.Schema | None:
@@ -135,6 +157,8 @@ class JsonDecoder(RecordDecoder):
         self._ignores_unknown = ignores_unknown
         self._read_row = reader_of(row_type, "", unreadable_is_null)
         self._passes_arrow_by = 0
+        kinds = row_type.field_types
+        self._has_big_numbers = BIG_INT in kinds or any(isinstance(k, RowType) or _has_decimals(k) for k in kinds)
 
     @property
     def schema(self) -> pa.Schema:
@@ -203,7 +227,8 @@ class JsonDecoder(RecordDecoder):
 
         Without this: a topic whose numbers are texts is read twice.
         """
-        if self._read_schema is not None and not self._passes_arrow_by:
+        is_big = self._has_big_numbers and _NOT_FOR_ARROW.search(data) is not None
+        if self._read_schema is not None and not self._passes_arrow_by and not is_big:
             try:
                 return self._by_arrow(data, self._read_schema, rows)
             except RefusedRecords:
@@ -263,6 +288,24 @@ def _cast(column: pa.Array, kind: ColumnType, name: str) -> pa.Array:
         if kind == SQL_TIME:
             column = pc.replace_substring_regex(column, "(Z|[+-]00:?00)$", "")
             column = pc.binary_join_element_wise("1970-01-01 ", column, "").cast(SQL_TIMESTAMP.arrow_type)
+        if _has_decimals(kind):
+            column = _with_decimal_texts(column, kind)
         return column if column.type == kind.arrow_type else column.cast(kind.arrow_type)
     except pa.ArrowException as error:
         raise RefusedRecords(f"field {name!r} is no {kind}: {error}") from error
+
+
+def _with_decimal_texts(column: pa.Array, kind: ColumnType) -> pa.Array:
+    """Return a column, or rows of columns, in which decimals are texts without zeros at their ends."""
+    if isinstance(kind, RowType):
+        columns = [_with_decimal_texts(c, k) for c, k in zip(column.flatten(), kind.field_types, strict=True)]
+        return pa.StructArray.from_arrays(columns, list(kind.field_names), mask=column.is_null())
+    if kind != BIG_DEC:
+        return column
+    texts = column.cast(pa.string())
+    has_exponent = pc.fill_null(pc.match_substring(texts, "E"), False)
+    plain = pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
+    if not pc.any(has_exponent).as_py():
+        return plain
+    others = [str(without_zeros(Decimal(text))) for text in texts.filter(has_exponent).to_pylist()]
+    return pc.replace_with_mask(plain, has_exponent, pa.array(others, pa.string()))

@@ -217,13 +217,25 @@ def _decimal(value: Any) -> Decimal:
     number = Decimal(text)
     if isinstance(value, Number) and not _WHOLE.fullmatch(text):
         # As Flink's: the zeros behind the last digit of a number mean nothing; those of a text are kept.
-        sign, digits, exponent = number.as_tuple()
-        if not any(digits) or not isinstance(exponent, int):
-            return Decimal(0)
-        while digits[-1] == 0:
-            digits, exponent = digits[:-1], exponent + 1
-        return Decimal((sign, digits, exponent))
+        return without_zeros(number)
     return number
+
+
+def without_zeros(number: Decimal) -> Decimal:
+    """Return a number without zeros behind its last digit. Unlike `normalize` it rounds nothing.
+
+    Args:
+        number: The number.
+
+    Returns:
+        An equal one.
+    """
+    sign, digits, exponent = number.as_tuple()
+    if not any(digits) or not isinstance(exponent, int):
+        return Decimal(0)
+    while digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    return Decimal((sign, digits, exponent))
 
 
 def _truth(value: Any) -> bool:
