@@ -14,7 +14,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from penstock.common import SimpleStringSchema, Types
-from penstock.datastream.connectors.base import OutputGone, Sink, SinkError, WriterContext
+from penstock.datastream.connectors.base import OutputGone, RefusedRecord, Sink, SinkError, WriterContext
 from penstock.datastream.connectors.kafka import (
     DeliveryGuarantee,
     KafkaRecordSerializationSchema,
@@ -257,12 +257,12 @@ def test_a_record_that_is_too_large_is_named(kafka: KafkaBroker) -> None:
     name = topic(kafka)
     for guarantee in (DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE):
         writer = builder(kafka, name, guarantee).build().create_writer(context(), [])
-        with pytest.raises(SinkError, match=rf"a record for topic '{name}' .*too large.* have 5,000,000 bytes"):
+        with pytest.raises(RefusedRecord, match=rf"a record for topic '{name}' .*too large.* have 5,000,000 bytes"):
             writer.write(batch("x" * 5_000_000))
         writer.close()
-        generous = builder(kafka, name, guarantee).set_property("message.max.bytes", "20000000").build()
+        generous = builder(kafka, name, guarantee).set_property("max.request.size", "20000000").build()
         writer = generous.create_writer(context("two"), [])
-        with pytest.raises(SinkError, match=rf"a record for topic '{name}' cannot be written: .*too large"):
+        with pytest.raises(RefusedRecord, match=rf"topic '{name}' cannot be written: .*too large.*max\.request"):
             writer.write(batch("x" * 5_000_000))
             writer.prepare_commit(1)
         writer.close()

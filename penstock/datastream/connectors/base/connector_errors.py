@@ -25,5 +25,9 @@ class SinkError(Fault):
     """Reports output that cannot be written. The message names the file and what to do."""
 
 
+class RefusedRecord(SinkError, PermanentError):
+    """Reports a row that the target never takes: a restart would write the same one again."""
+
+
 class OutputGone(SinkError, PermanentError):
     """Reports output of a completed checkpoint that was removed or changed from outside before its commit."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.scalar_types import PICKLED
-from penstock.datastream.connectors.base import SinkError, SinkWriter, WriterContext
+from penstock.datastream.connectors.base import RefusedRecord, SinkError, SinkWriter, WriterContext
 from penstock.datastream.connectors.kafka.client import client_library, make, reason_of
 from penstock.datastream.connectors.kafka.committer import PreparedTransaction
 from penstock.datastream.connectors.kafka.producers import ProducerPool, TransactionalProducer
@@ -81,7 +81,7 @@ class _Records:
         self.sent = self.delivered = 0
         self.written: dict[str, set[int]] = {}
         self.first: tuple[str, int, int] | None = None
-        self._failure: str | None = None
+        self._failure: SinkError | None = None
 
     def start(self) -> None:
         """Count from 0."""
@@ -140,20 +140,26 @@ class _Records:
             except BufferError:
                 pass
             except self._library.KafkaException as error:
-                raise SinkError(self._refused(topic, reason_of(error))) from None
+                raise self._refused(topic, error.args[0], reason_of(error)) from None
             records = [record for record in records if "_error" in record]
             for record in records:
                 refusal = record.pop("_error")
                 if refusal.code() != codes._QUEUE_FULL:
                     size = len(record.get("value") or b"") + len(record.get("key") or b"")
-                    raise SinkError(self._refused(topic, f"{refusal.str()} (key and value have {size:,} bytes)"))
+                    raise self._refused(topic, refusal, f"{refusal.str()} (key and value have {size:,} bytes)")
             if records:
                 producer.poll(0.05)
                 if time.monotonic() > deadline:
                     raise SinkError(f"Kafka has taken no record of sink '{self._name}' for {FLUSH_LIMIT_S:.0f} s")
 
-    def _refused(self, topic: str, why: str) -> str:
-        return f"a record for topic {topic!r} cannot be written: {why}"
+    def _refused(self, topic: str, error: Any, why: str) -> SinkError:
+        codes = self._library.KafkaError
+        text = f"a record for topic {topic!r} cannot be written: {why}"
+        if error.code() in (codes.MSG_SIZE_TOO_LARGE, codes.INVALID_MSG_SIZE):
+            way_out = "raise max.request.size of the sink and max.message.bytes of the topic, or make the rows smaller"
+            return RefusedRecord(f"{text}: {way_out}")
+        is_of_record = error.code() in (codes.TOPIC_EXCEPTION, codes.INVALID_RECORD)
+        return (RefusedRecord if is_of_record else SinkError)(text)
 
     def _on_delivery_to(self, partitions: set[int]) -> Callable[[Any, Any], None]:
         add_partition = partitions.add
@@ -161,7 +167,7 @@ class _Records:
         def on_delivery(error: Any, message: Any) -> None:
             if error is not None:
                 if self._failure is None:
-                    self._failure = self._refused(message.topic(), error.str())
+                    self._failure = self._refused(message.topic(), error, error.str())
                 return
             self.delivered += 1
             add_partition(message.partition())
@@ -173,7 +179,7 @@ class _Records:
     def check(self) -> None:
         """Raise `SinkError` if a record was refused."""
         if self._failure is not None:
-            raise SinkError(self._failure)
+            raise self._failure
 
     def flush(self, producer: Any) -> None:
         """Wait until the brokers have all records. Raises `SinkError` if they do not."""
