@@ -40,8 +40,9 @@ from penstock.datastream.connectors.files.text_bytes import TextBytes, text_boun
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r"
 _SCALE = 38
-_NOT_FOR_ARROW = re.compile(rb'\.[0-9]*0"|[0-9]{36}')
-"""Matches what Arrow's decimals do not show as it was: zeros at the end of a text, and more digits than they have."""
+_NOT_FOR_ARROW = re.compile(rb'\.[0-9]*0"|[0-9]{36}|[:,\[]\s*"?[-+]?[0-9.]+[eE]\+?[0-9]+"?\s*[,}\]]')
+"""Matches what Arrow's decimals do not show as it was: zeros at the end of a text, and numbers that may have more
+digits than they have, which become other numbers without a word."""
 _BATCHES_BY_VALUE = 64
 """So many batches are read value by value behind one that Arrow refuses, before it is asked again."""
 
@@ -114,7 +115,7 @@ def _read_type(kind: ColumnType, outermost: bool = False) -> pa.DataType | None:
         fields = [(n, _read_type(k)) for n, k in zip(kind.field_names, kind.field_types)]
         return None if any(found is None for _, found in fields) else pa.struct(fields)
     if isinstance(kind, ListType):
-        element = None if _has_decimals(kind) else _read_type(kind.element_type)
+        element = None if _holds(kind, (BIG_DEC,)) else _read_type(kind.element_type)
         return None if element is None else pa.list_(element)
     if kind == BIG_INT:
         return pa.decimal256(76, 0)
@@ -127,10 +128,11 @@ def _read_type(kind: ColumnType, outermost: bool = False) -> pa.DataType | None:
     return kind.arrow_type
 
 
-def _has_decimals(kind: ColumnType) -> bool:
+def _holds(kind: ColumnType, wanted: tuple[ColumnType, ...]) -> bool:
+    """Return whether a type is one of those that are wanted, or has values of one."""
     if isinstance(kind, RowType):
-        return any(map(_has_decimals, kind.field_types))
-    return _has_decimals(kind.element_type) if isinstance(kind, ListType) else kind == BIG_DEC
+        return any(_holds(field, wanted) for field in kind.field_types)
+    return _holds(kind.element_type, wanted) if isinstance(kind, ListType) else kind in wanted
 
 
 def _read_schema(row_type: RowType) -> pa.Schema | None:
@@ -157,8 +159,7 @@ class JsonDecoder(RecordDecoder):
         self._ignores_unknown = ignores_unknown
         self._read_row = reader_of(row_type, "", unreadable_is_null)
         self._passes_arrow_by = 0
-        kinds = row_type.field_types
-        self._has_big_numbers = BIG_INT in kinds or any(isinstance(k, RowType) or _has_decimals(k) for k in kinds)
+        self._has_big_numbers = _holds(row_type, (BIG_INT, BIG_DEC))
 
     @property
     def schema(self) -> pa.Schema:
@@ -288,7 +289,7 @@ def _cast(column: pa.Array, kind: ColumnType, name: str) -> pa.Array:
         if kind == SQL_TIME:
             column = pc.replace_substring_regex(column, "(Z|[+-]00:?00)$", "")
             column = pc.binary_join_element_wise("1970-01-01 ", column, "").cast(SQL_TIMESTAMP.arrow_type)
-        if _has_decimals(kind):
+        if _holds(kind, (BIG_DEC,)):
             column = _with_decimal_texts(column, kind)
         return column if column.type == kind.arrow_type else column.cast(kind.arrow_type)
     except pa.ArrowException as error:
