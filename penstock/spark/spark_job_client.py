@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.excepthook import is_interactive
@@ -28,6 +28,8 @@ from penstock.jobmaster.outcome import JobOutcome
 from penstock.monitoring.report import JobReport
 from penstock.protocol.checkpoint.savepoint import Alignment
 from penstock.spark.terminal import Terminal
+
+T = TypeVar("T")
 
 _ALIGNMENTS = {None: Alignment.CONFIGURED, True: Alignment.ALIGNED, False: Alignment.UNALIGNED}
 CANCEL_TIMEOUT_S = 60.0
@@ -181,10 +183,16 @@ class SparkJobClient(JobClient):
         """Wait as `JobClient.wait`. Ctrl-C and SIGTERM cancel the job, wait until its slots have left, and print from
         where it can be resumed; then they continue as KeyboardInterrupt and SystemExit.
         """
+        return self.interruptible(lambda: JobClient.wait(self, timeout_ms))
+
+    def interruptible(self, call: Callable[[], T]) -> T:
+        """Return the result of a call that waits for the job, or for rows of it. Ctrl-C and SIGTERM end the job as in
+        `wait`.
+        """
         with _OwnInterrupt():
             self._waiting += 1
             try:
-                return super().wait(timeout_ms)
+                return call()
             except (KeyboardInterrupt, Terminated):
                 self.leave()
                 raise

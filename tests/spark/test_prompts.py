@@ -114,6 +114,10 @@ def test_ctrl_c_ends_the_statement_and_neither_interpreter_nor_session(terminal:
         assert "cancelling job" in shown and "crash" not in shown and "Job " not in shown.replace("cancelling job", "")
         assert "42" in terminal.type("6 * 7")
         terminal.type("_ = env.from_source(source, WatermarkStrategy.no_watermarks(), 'n').print()")
+    terminal.type("rows = env.from_source(source, WatermarkStrategy.no_watermarks(), 'n').execute_and_collect()")
+    terminal.type("next(rows), max(rows)", "RUNNING")
+    terminal.interrupt()
+    assert "cancelling job" in terminal.expect(r"KeyboardInterrupt[\s\S]*>>> $")
     collected = "sorted(StreamExecutionEnvironment.get_execution_environment().from_collection([3, 1], Types.LONG())"
     assert "[1, 3]" in terminal.type(f"{collected}.execute_and_collect())", r"\]\r\n[\s\S]*>>> $|Error")
     assert "7" in terminal.type(

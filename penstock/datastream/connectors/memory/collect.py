@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -80,6 +80,8 @@ class CloseableIterator(Iterator[Any]):
         self._collected = collected
         self._client = client
         self._timeout_ms = timeout_ms
+        # A client of a job that this program drives ends the job on Ctrl-C, which an iterator waits through most often.
+        self._waiting = getattr(client, "interruptible", _at_once)
         self._result = client.get_job_execution_result()
         self._result.add_done_callback(lambda _: collected.wake_up())
         self._rows: deque[Any] = deque()
@@ -92,7 +94,7 @@ class CloseableIterator(Iterator[Any]):
         if not self._rows:
             if self._closed:
                 raise StopIteration
-            chunk = self._collected.take(self._result.done, self._timeout_ms)
+            chunk = self._waiting(lambda: self._collected.take(self._result.done, self._timeout_ms))
             if chunk is None:
                 self._end()
                 self._result.result(0)
@@ -118,6 +120,10 @@ class CloseableIterator(Iterator[Any]):
     def _end(self) -> None:
         self._closed = True
         self._collected.close()
+
+
+def _at_once(call: Callable[[], Any]) -> Any:
+    return call()
 
 
 class _Numbers:
