@@ -8,7 +8,7 @@ refused by name, before the job starts.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Container, Iterable, Sequence
+from typing import Container, Sequence
 
 from penstock.common.types import PICKLED, Types
 from penstock.graph.declared_columns import WindowAggregateSpec
@@ -145,14 +145,14 @@ def _check_vertex(
     with_rows: set[str],
     problems: list[str],
 ) -> None:
-    names = dict(zip(old.operators, old.operator_names))
+    names = dict(zip(old.operators, _with_uids(old)))
     gone = [uid for uid in old.operators if uid in vanished]
     if gone and not may_vanish:
         way_out = "or drop their state with execution.state-recovery.ignore-unclaimed-state=true"
         if with_rows.intersection(gone):
             way_out = f"or {_WITHOUT_ROWS}, then remove them: rows are in flight to them or from them"
         problems.append(
-            f"vertex '{old.name}': the program has no operator {_quoted(names[uid] for uid in gone)} any more (give "
+            f"vertex '{old.name}': the program has no operator {', '.join(names[uid] for uid in gone)} any more (give "
             f"operators a uid() so that they are found again, {way_out})"
         )
     # Key groups and windows belong to the head of a vertex. The other operators of a chain have no keyed state.
@@ -230,10 +230,10 @@ def _lost_rows(
     label: str, source: VertexShape, target: VertexShape, operators_now: dict[str, Vertex], is_known: bool
 ) -> str:
     """Say which rows nobody would read, why, and how to get a checkpoint without them."""
-    ends = ((source.operators[-1], source.operator_names[-1]), (target.operators[0], target.operator_names[0]))
+    ends = ((source.operators[-1], _with_uids(source)[-1]), (target.operators[0], _with_uids(target)[0]))
     removed = [name for uid, name in ends if uid not in operators_now]
     if removed:
-        why = f"the program has no operator {_quoted(removed)} any more"
+        why = f"the program has no operator {', '.join(removed)} any more"
         then = "ignore-unclaimed-state drops state, never rows"
     else:
         why, then = "the two are connected in another way, or chained", "there they would never be read"
@@ -263,5 +263,7 @@ def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, i
     return problems
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names)
+def _with_uids(vertex: VertexShape) -> list[str]:
+    """Return what messages call the operators of a vertex: their names, and the uids that the program gives them."""
+    uids = vertex.user_uids or [""] * len(vertex.operators)
+    return [f"'{name}'" + (f" (uid '{uid}')" if uid else "") for name, uid in zip(vertex.operator_names, uids)]

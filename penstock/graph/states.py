@@ -106,6 +106,41 @@ def state_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
     return found
 
 
+def unclaimed_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
+    """Return what the checkpoint holds that nobody may drop, and that no operator takes: output that waits to be
+    committed, and the splits of an operator that is no source any more. A line for each, with the way out.
+    """
+    now = {operator.uid: operator for vertex in graph.vertices for operator in vertex.operators}
+    named = _names(metadata)
+    waiting = [c.operator for s in metadata.subtasks for c in s.committables]
+    found = []
+    for uid in dict.fromkeys([*waiting, *(c.operator for c in metadata.unconfirmed_commits)]):
+        if uid not in now or now[uid].kind is not OperatorKind.SINK:
+            found.append(
+                f"sink {named.get(uid, uid)}: the program has no such sink any more, and the checkpoint holds output "
+                "of it that waits to be committed: put the sink back, under its uid, until the next checkpoint has "
+                "completed; or stop the old program with a savepoint, which commits all output; or give the output up "
+                "with SavepointWriter.remove_operator()"
+            )
+    for state in metadata.enumerators:
+        if state.operator in now and now[state.operator].kind is not OperatorKind.SOURCE:
+            found.append(
+                f"source {named.get(state.operator, state.operator)}: the program has an operator of this uid that is "
+                "no source, so the position in its input would be lost: give the operator another uid"
+            )
+    return found
+
+
+def _names(metadata: Metadata) -> dict[str, str]:
+    """Return what messages call the checkpoint's operators, by their ids."""
+    found = {}
+    for vertex in metadata.vertices:
+        uids = vertex.user_uids or [""] * len(vertex.operators)
+        for id, name, uid in zip(vertex.operators, vertex.operator_names, uids):
+            found[id] = f"'{name}'" + (f" (uid '{uid}')" if uid else "")
+    return found
+
+
 def _problem(declared: _Declared, stored: str) -> str | None:
     if stored == str(declared.type):
         return None

@@ -12,7 +12,7 @@ from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaled_graph import as_taken, rescaled
-from penstock.graph.states import state_problems
+from penstock.graph.states import state_problems, unclaimed_problems
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.restore import read_start, without_channel_state
 from penstock.protocol.log.publication import LOG_EXISTS, unrestorable
@@ -96,7 +96,8 @@ def _changed(graph: JobGraph, metadata: Metadata, uneven: frozenset[str]) -> fro
 
 def _check(graph: JobGraph, metadata: Metadata, ignore_unclaimed_state: bool, uneven: frozenset[str]) -> None:
     try:
-        in_flight, states = edges_in_flight(metadata), state_problems(metadata, graph)
+        in_flight = edges_in_flight(metadata)
+        states = [*state_problems(metadata, graph), *unclaimed_problems(metadata, graph)]
         check(metadata.vertices, metadata.edges, graph, ignore_unclaimed_state, in_flight, uneven, states)
     except IncompatibleGraph as error:
         raise IncompatibleGraph(f"checkpoint {metadata.checkpoint_id}: {error}", error.with_rows) from None

@@ -109,13 +109,13 @@ def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_wh
 
 def test_a_vanished_operator_is_refused_unless_its_state_may_be_dropped() -> None:
     text = refusal(program(), program(sink=False))
-    assert "vertex 'sum -> out': the program has no operator 'out' any more" in text
+    assert "vertex 'sum -> out': the program has no operator 'out' (uid 'out') any more" in text
     assert "execution.state-recovery.ignore-unclaimed-state=true" in text
     check(*shapes(program()), program(sink=False), ignore_unclaimed_state=True)
 
 
 def test_an_operator_that_lost_its_uid_is_one_that_vanished() -> None:
-    assert "no operator 'parse' any more" in refusal(program(), program(map_uid="renamed"))
+    assert "no operator 'parse' (uid 'map') any more" in refusal(program(), program(map_uid="renamed"))
     check(*shapes(program()), program(map_uid="renamed"), ignore_unclaimed_state=True, in_flight=())
 
 
@@ -132,7 +132,7 @@ def test_rows_in_flight_on_a_vanished_edge_are_refused_whatever_the_option_says(
     old = program()
     edge = next(e for e in old.edges if e.target == 1)
     told = refusal(old, without_map(), ignore_unclaimed_state=True, in_flight={edge.name})
-    assert "the edge from 'parse' to 'sum' is gone (the program has no operator 'parse' any more)" in told
+    assert "the edge from 'parse' to 'sum' is gone (the program has no operator 'parse' (uid 'map') any more)" in told
     assert "holds rows that were on it" in told and "stop_with_savepoint(aligned=True)" in told
     assert "=true" not in told, "the option is not recommended for what it does not mend"
     assert "'parse' to 'sum' is gone" in refusal(old, without_map(), ignore_unclaimed_state=True)
@@ -143,7 +143,7 @@ def test_the_option_is_not_recommended_while_rows_are_in_flight() -> None:
     old = program()
     edge = next(e for e in old.edges if e.target == 1)
     told = refusal(old, without_map(), in_flight={edge.name})
-    assert "vertex 'events -> parse': the program has no operator 'parse' any more" in told
+    assert "vertex 'events -> parse': the program has no operator 'parse' (uid 'map') any more" in told
     assert "ignore-unclaimed-state=true" not in told and "stop_with_savepoint(aligned=True)" in told
     assert "ignore-unclaimed-state=true" in refusal(old, without_map(), in_flight=())
 

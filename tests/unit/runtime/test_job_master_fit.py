@@ -18,7 +18,15 @@ from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, Rest
 from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.protocol.values.messages import SlotAck
-from penstock.protocol.values.metadata import FORMAT_VERSION, Capture, InflightRange, OutputCut
+from penstock.protocol.values.metadata import (
+    FORMAT_VERSION,
+    Capture,
+    Committable,
+    EnumeratorState,
+    InflightRange,
+    Metadata,
+    OutputCut,
+)
 from penstock.storage.layout import metadata_path
 from penstock.storage.log import append, log_length, newest_checkpoint
 from penstock.storage.metadata_file import read_metadata
@@ -78,7 +86,9 @@ def test_a_program_that_does_not_fit(ran: Directories, identify: Identify) -> No
     check_fit(two_vertices(128), identity, ran.open, False)
     refused(wider(200), identity, ran, "vertex 'numbers' has parallelism 200 now, .* run it with at most 128")
     refused(renamed(), identity, ran, "the program has no operator 'list' any more")
-    check_fit(renamed(), identity, ran.open, True)
+    found = read_metadata(ran.open(DIRECTORY, False), newest(ran).path)
+    committed = [msgspec.structs.replace(subtask, committables=[]) for subtask in found.subtasks]
+    fitted(renamed(), msgspec.structs.replace(found, subtasks=committed, unconfirmed_commits=[]), True)
 
 
 @pytest.mark.parametrize("identify", [lambda _: RESUMED, from_newest])
@@ -92,6 +102,40 @@ def test_rows_of_a_channel_that_there_is_not(ran: Directories, identify: Identif
     options = {f"execution.{key}.checkpoint-id": str(checkpoint_id), f"penstock.{key}.channels": "a-b-0-1"}
     world = World(options, directories=ran, identity=identity, incarnation="two")
     assert world.master.outcome is not None and re.search(says, str(world.master.outcome.error))
+
+
+def with_user_uids(metadata: Metadata) -> Metadata:
+    vertices = [
+        msgspec.structs.replace(v, user_uids=[f"my {name}" for name in v.operator_names]) for v in metadata.vertices
+    ]
+    return msgspec.structs.replace(metadata, vertices=vertices)
+
+
+@pytest.mark.parametrize("is_unconfirmed", [False, True])
+def test_a_sink_that_is_gone_is_named_if_its_output_waits_to_be_committed(
+    ran: Directories, is_unconfirmed: bool
+) -> None:
+    """[It was found by the commit after Spark had started, and the message named its hash.]"""
+    found = with_user_uids(read_metadata(ran.open(DIRECTORY, False), newest(ran).path))
+    waiting = [Committable(found.vertices[1].operators[0], b"file")]
+    if is_unconfirmed:
+        found = msgspec.structs.replace(found, unconfirmed_commits=waiting)
+    else:
+        subtasks = [msgspec.structs.replace(found.subtasks[0], committables=waiting), *found.subtasks[1:]]
+        found = msgspec.structs.replace(found, subtasks=subtasks)
+    fitted(two_vertices(), found, False)
+    says = r"sink 'list' \(uid 'my list'\): the program has no such sink any more, .* output .* waits to be committed"
+    for ignore_unclaimed_state in (False, True):
+        with pytest.raises(IncompatibleGraph, match=says):
+            fitted(renamed(), found, ignore_unclaimed_state)
+
+
+def test_an_operator_that_was_a_source_is_named(ran: Directories) -> None:
+    found = with_user_uids(read_metadata(ran.open(DIRECTORY, False), newest(ran).path))
+    sink = found.vertices[1].operators[0]
+    found = msgspec.structs.replace(found, enumerators=[EnumeratorState(sink, b"splits")])
+    with pytest.raises(IncompatibleGraph, match=r"source 'list' \(uid 'my list'\): .* no source"):
+        fitted(two_vertices(), found, True)
 
 
 class WithRowsInFlight(World):
