@@ -1,8 +1,8 @@
 """Finds the type of rows for the columns of a file.
 
 A column whose Arrow type has no twin among our types is widened to the nearest that holds its values exactly
-(unsigned to the next larger signed, dictionaries to what they hold, decimals to BIG_DEC). Instants with a time zone
-become naive timestamps in UTC.
+(unsigned to the next larger signed, dictionaries to what they hold, decimals of more than 38 digits to BIG_DEC).
+Timestamps with a time zone are instants.
 """
 
 from __future__ import annotations
@@ -85,9 +85,11 @@ def column_type_of(arrow: pa.DataType, column: str) -> ColumnType:
     if kinds.is_dictionary(arrow):
         return column_type_of(arrow.value_type, column)
     if kinds.is_decimal(arrow):
+        if arrow.precision <= scalar.DECIMAL_DIGITS_MAX and 0 <= arrow.scale <= arrow.precision:
+            return scalar.decimal_type(arrow.precision, arrow.scale)
         return scalar.BIG_DEC
     if kinds.is_timestamp(arrow):
-        return scalar.SQL_TIMESTAMP
+        return scalar.SQL_TIMESTAMP if arrow.tz is None else scalar.INSTANT
     if kinds.is_time(arrow):
         return scalar.SQL_TIME
     if kinds.is_fixed_size_binary(arrow):

@@ -162,6 +162,75 @@ class DateType(BasicType):
 
 
 @dataclass(frozen=True)
+class InstantType(BasicType):
+    """Describes points in time, to the microsecond: timestamps with a time zone, which come back in UTC."""
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode datetimes that have a time zone.
+
+        Args:
+            values: The datetimes. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is of another class, or has no time zone.
+        """
+        for value in values:
+            if value is None:
+                continue
+            if not isinstance(value, datetime.datetime):
+                raise RefusedValue(f"expected a datetime.datetime, got a {type(value).__name__}")
+            if value.utcoffset() is None:
+                raise RefusedValue(
+                    "it has no time zone, so it is no point in time; give it one, e.g. value.replace(tzinfo=UTC), or "
+                    "declare SQL_TIMESTAMP"
+                )
+        return pa.array(values, self.arrow)
+
+    def decode_column(self, array: pa.Array) -> list[Any]:
+        naive = array.view(pa.timestamp("us")).to_pylist()
+        return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in naive]
+
+
+@dataclass(frozen=True)
+class DecimalType(BasicType):
+    """Describes decimals of a fixed number of digits. Those that would have to be rounded are refused."""
+
+    @property
+    def precision(self) -> int:
+        """Return the number of digits."""
+        return int(self.arrow.precision)
+
+    @property
+    def scale(self) -> int:
+        """Return how many digits are behind the point."""
+        return int(self.arrow.scale)
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode decimals.
+
+        Args:
+            values: `decimal.Decimal`s, or integers. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is of another class, or is no number.
+        """
+        for value in values:
+            if value is None or type(value) is int:
+                continue
+            if not isinstance(value, decimal.Decimal):
+                raise RefusedValue(f"expected a decimal.Decimal, got a {type(value).__name__}")
+            if not value.is_finite():
+                raise RefusedValue("it is no number, which the type cannot hold")
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True)
 class BigType(BasicType):
     """Describes numbers of any size, which are stored as their decimal text."""
 
@@ -285,6 +354,30 @@ BIG_DEC = BigType("BIG_DEC", pa.string(), decimal.Decimal)
 SQL_DATE = DateType("SQL_DATE", pa.date32(), datetime.date)
 SQL_TIME = DateType("SQL_TIME", pa.time64("us"), datetime.time)
 SQL_TIMESTAMP = DateType("SQL_TIMESTAMP", pa.timestamp("us"), datetime.datetime)
+INSTANT = InstantType("INSTANT", pa.timestamp("us", "UTC"))
+
+DECIMAL_DIGITS_MAX = 38
+
+
+def decimal_type(precision: int, scale: int) -> DecimalType:
+    """Make the type of decimals of a fixed number of digits.
+
+    Args:
+        precision: The number of digits, at most 38.
+        scale: How many of them are behind the point.
+
+    Returns:
+        The type.
+
+    Raises:
+        ValueError: There is no such type.
+    """
+    if not (1 <= precision <= DECIMAL_DIGITS_MAX and 0 <= scale <= precision):
+        raise ValueError(
+            f"DECIMAL({precision}, {scale}): the precision is 1 to {DECIMAL_DIGITS_MAX} digits, and the scale 0 to that"
+        )
+    return DecimalType(f"DECIMAL({precision}, {scale})", pa.decimal128(precision, scale))
+
 
 PICKLED = PickledType()
 """The type of a stream without a declared one; the runtime reads `edge.type or PICKLED`."""

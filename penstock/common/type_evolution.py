@@ -105,9 +105,24 @@ def _widening(stored: ColumnType, declared: ColumnType) -> Convert | None:
             return lambda array: array.cast(declared.arrow_type)
     if declared == scalars.DOUBLE and stored in _EXACT_IN_DOUBLE:
         return lambda array: array.cast(declared.arrow_type)
+    if isinstance(declared, scalars.DecimalType):
+        digits = _whole_digits(stored)
+        scale = stored.scale if isinstance(stored, scalars.DecimalType) else 0
+        if digits is None or digits > declared.precision - declared.scale or scale > declared.scale:
+            return None
+        return lambda array: array.cast(declared.arrow_type)
+    if isinstance(stored, scalars.DecimalType) and declared == scalars.BIG_DEC:
+        return lambda array: array.cast(declared.arrow_type)
     if (stored, declared) == (scalars.BIG_INT, scalars.BIG_DEC):
         return _unchanged  # both are decimal text
     return None
+
+
+def _whole_digits(stored: ColumnType) -> int | None:
+    """Return how many digits a number may have before the point; None if it is no number of a fixed size."""
+    if isinstance(stored, scalars.DecimalType):
+        return stored.precision - stored.scale
+    return len(str(2 ** (stored.arrow_type.bit_width - 1))) if stored in _WHOLE else None
 
 
 def _fields_evolution(stored: RowType | TupleType, declared: RowType | TupleType, path: str) -> Convert:

@@ -13,9 +13,10 @@ _SCALARS: dict[str, ColumnType] = {
     for known in (
         scalars.BOOLEAN, scalars.BYTE, scalars.SHORT, scalars.INT, scalars.LONG, scalars.FLOAT, scalars.DOUBLE,
         scalars.STRING, scalars.BYTES, scalars.BIG_INT, scalars.BIG_DEC, scalars.SQL_DATE, scalars.SQL_TIME,
-        scalars.SQL_TIMESTAMP, scalars.PICKLED,
+        scalars.SQL_TIMESTAMP, scalars.INSTANT, scalars.PICKLED,
     )
 }  # fmt: skip
+_DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
 _NAME = re.compile(r"[A-Z_]+")
 _LISTS = ("LIST", "PRIMITIVE_ARRAY", "BASIC_ARRAY", "OBJECT_ARRAY")
 
@@ -44,6 +45,8 @@ def _parse(text: str, at: int) -> tuple[ColumnType, int]:
     for known, type in _SCALARS.items():
         if text.startswith(known, at) and text[at + len(known) : at + len(known) + 1] in ("", ",", ")"):
             return type, at + len(known)
+    if (digits := _DECIMAL.match(text, at)) is not None:
+        return scalars.decimal_type(int(digits[1]), int(digits[2])), digits.end()
     match = _NAME.match(text, at)
     if match is None or text[match.end() : match.end() + 1] != "(":
         raise _NotAType(text[at:])

@@ -83,6 +83,19 @@ class Types:
         return scalars.BIG_DEC
 
     @staticmethod
+    def DECIMAL(precision: int, scale: int) -> ColumnType:
+        """Return the type of `decimal.Decimal` values with a fixed number of digits: numbers in columns, too.
+
+        Args:
+            precision: The number of digits, at most 38.
+            scale: How many of them are behind the point.
+
+        Returns:
+            The type.
+        """
+        return scalars.decimal_type(precision, scale)
+
+    @staticmethod
     def SQL_DATE() -> ColumnType:
         """Return the type of `datetime.date` values."""
         return scalars.SQL_DATE
@@ -96,6 +109,11 @@ class Types:
     def SQL_TIMESTAMP() -> ColumnType:
         """Return the type of `datetime.datetime` values without time zone, in microseconds."""
         return scalars.SQL_TIMESTAMP
+
+    @staticmethod
+    def INSTANT() -> ColumnType:
+        """Return the type of `datetime.datetime` values with a time zone, in microseconds; they come back in UTC."""
+        return scalars.INSTANT
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> ColumnType:

@@ -60,8 +60,8 @@ class ColumnAggregate:
 def sum_(column: str) -> ColumnAggregate:
     """Sum a column of numbers.
 
-    The sum of whole numbers is a LONG, and the job fails if it does not fit; the sum of floats is a DOUBLE. Nulls are
-    skipped; the sum of nothing but nulls is null.
+    The sum of whole numbers is a LONG, that of decimals a DECIMAL of 38 digits, and the job fails if it does not fit;
+    the sum of floats is a DOUBLE. Nulls are skipped; the sum of nothing but nulls is null.
 
     Args:
         column: The name of the column.

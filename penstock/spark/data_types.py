@@ -1,7 +1,8 @@
 """Converts between Spark SQL's types and ours, for rows that pass between them in files.
 
-Instants (TIMESTAMP) become naive timestamps in UTC, decimals BIG_DEC; on the way back a timestamp is TIMESTAMP_NTZ, and
-BIG_INT and BIG_DEC, whose values have no bound, are their decimal text.
+The way to our types and back is the identity; a type for which it would not be is refused by name. BIG_INT and BIG_DEC,
+whose values have no bound, are their decimal text. Columns may be null on the way back, as in all files that Spark
+reads.
 """
 
 from __future__ import annotations
@@ -25,12 +26,9 @@ _TO_OURS: dict[type[sql.DataType], ColumnType] = {
     sql.FloatType: scalar.FLOAT,
     sql.DoubleType: scalar.DOUBLE,
     sql.StringType: scalar.STRING,
-    sql.CharType: scalar.STRING,
-    sql.VarcharType: scalar.STRING,
     sql.BinaryType: scalar.BYTES,
-    sql.DecimalType: scalar.BIG_DEC,
     sql.DateType: scalar.SQL_DATE,
-    sql.TimestampType: scalar.SQL_TIMESTAMP,
+    sql.TimestampType: scalar.INSTANT,
     sql.TimestampNTZType: scalar.SQL_TIMESTAMP,
 }
 
@@ -48,6 +46,7 @@ _TO_SPARK: dict[ColumnType, sql.DataType] = {
     scalar.BIG_DEC: sql.StringType(),
     scalar.SQL_DATE: sql.DateType(),
     scalar.SQL_TIMESTAMP: sql.TimestampNTZType(),
+    scalar.INSTANT: sql.TimestampType(),
 }
 
 
@@ -76,8 +75,10 @@ def _ours(spark: sql.DataType, column: str) -> ColumnType:
     if isinstance(spark, sql.StructType) and spark.names:
         fields = tuple(_ours(f.dataType, f"{column}.{f.name}") for f in spark.fields)
         return RowType(fields, tuple(spark.names))
+    if isinstance(spark, sql.DecimalType):
+        return scalar.decimal_type(spark.precision, spark.scale)
     ours = _TO_OURS.get(type(spark))
-    if ours is None:
+    if ours is None or (isinstance(spark, sql.StringType) and spark != sql.StringType()):
         raise UnsupportedType(
             f"column {column!r} is Spark's {spark.simpleString()}, for which there is no type here: cast it (e.g. to "
             "string) or drop it before from_spark()"
@@ -100,6 +101,8 @@ def _spark(ours: ColumnType, column: str) -> sql.DataType:
     if isinstance(ours, RowType | TupleType):
         fields = zip(ours.field_names, ours.field_types)
         return sql.StructType([sql.StructField(n, _spark(t, f"{column}.{n}")) for n, t in fields])
+    if isinstance(ours, scalar.DecimalType):
+        return sql.DecimalType(ours.precision, ours.scale)
     spark = _TO_SPARK.get(ours)
     if spark is None:
         raise UnsupportedType(

@@ -23,6 +23,7 @@ from penstock.graph.declared_columns import WINDOW_END, WINDOW_START, Aggregate,
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.two_phases import in_two_phases
 
+_BIG = (scalar.BIG_INT, scalar.BIG_DEC)
 _NO_KEYS = (scalar.BIG_DEC,)
 """Equal values of these have several representations."""
 
@@ -299,14 +300,17 @@ def _result_type(rows: TypeInformation | None, method: str, given: ColumnAggrega
         return scalar.LONG
     type_info = field_type(rows, given.column)
     arrow = type_info.arrow_type
-    number = kinds.is_integer(arrow) or kinds.is_floating(arrow)
+    number = kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow)
     ordered = number or kinds.is_temporal(arrow)
     if not (number if given.function in ("sum", "mean") else ordered):
         takes = "numbers" if given.function in ("sum", "mean") else "numbers, dates, times and timestamps"
-        raise TypeError(f"{method}: {given.function} takes columns of {takes}; {given.column!r} is {type_info}")
+        hint = ", of any number of digits: declare Types.DECIMAL(precision, scale)" if type_info in _BIG else ""
+        raise TypeError(f"{method}: {given.function} takes columns of {takes}; {given.column!r} is {type_info}{hint}")
     if given.function == "mean":
         return scalar.DOUBLE
     if given.function == "sum":
+        if isinstance(type_info, scalar.DecimalType):
+            return scalar.decimal_type(scalar.DECIMAL_DIGITS_MAX, type_info.scale)
         return scalar.LONG if kinds.is_integer(arrow) else scalar.DOUBLE
     return type_info
 

@@ -47,6 +47,15 @@ def described(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} ({f.type})" for f in schema)
 
 
+_HINTS = {
+    "Precision is not great enough": "; next to a decimal column write a number as a decimal, Decimal('100')",
+    "Decimal precision out of range": (
+        "; a result has at most 38 digits: cast a column to fewer before, pc.field('a').cast(pa.decimal128(18, 2))"
+    ),
+}
+"""Ways out of what Arrow refuses about decimals."""
+
+
 def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
     """Return the type of an expression over these columns. Raises ValueError or TypeError, which list them."""
     # Imported here: acero imports pandas and clients of object stores, which takes longer than all of our modules.
@@ -61,6 +70,7 @@ def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataT
         unknown = _UNKNOWN_COLUMN.search(said)
         if unknown is not None:
             raise unknown_column(method, unknown["name"] or unknown["other"], schema) from None
+        hint = next((hint for words, hint in _HINTS.items() if words in said), "")
         raise TypeError(
-            f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}"
+            f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}{hint}"
         ) from None

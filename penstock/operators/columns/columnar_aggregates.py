@@ -8,7 +8,7 @@ floats are added in the order of the rows. A minimum or maximum of floats ignore
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,7 @@ class Count(Accumulator):
             return Given(numbers(batch.column(column)), None)
         if column is None or not (array := batch.column(column)).null_count:
             return Given(np.ones(batch.num_rows, np.int64), None)
-        return Given(_valid(array).astype(np.int64), None)
+        return Given(validity(array).astype(np.int64), None)
 
     def fold(self, table: KeyedTable, slots: Slots, given: Given) -> None:
         np.add.at(table.values[self.first], slots, given.values)
@@ -104,7 +104,7 @@ class Count(Accumulator):
         return pa.array(table.values[self.first][slots])
 
 
-class _Nullable(Accumulator):
+class Nullable(Accumulator):
     """Keeps a value, and whether there has been one. The latter is written only after the first null."""
 
     _value: ValueColumn
@@ -133,7 +133,7 @@ class _Nullable(Accumulator):
         if not array.null_count:
             return Given(numbers(array), None)
         self._seen.initial = False
-        return Given(numbers(array), _valid(array))
+        return Given(numbers(array), validity(array))
 
     def _mark_seen(self, table: KeyedTable, slots: Slots, valid: npt.NDArray[np.bool_] | None) -> None:
         if self._nulls_possible:
@@ -162,7 +162,7 @@ class _Nullable(Accumulator):
         return self._as_output(value[slots], ~seen[slots] if self._nulls_possible else None)
 
 
-class IntegerSum(_Nullable):
+class IntegerSum(Nullable):
     def _value_column(self, type: pa.DataType) -> ValueColumn:
         self._largest = 0
         """A bound that grows with each slice: no sum is further from 0. Once it leaves int64, slices are checked."""
@@ -209,7 +209,7 @@ class IntegerSum(_Nullable):
         return pa.array(values, mask=nulls)
 
 
-class FloatSum(_Nullable):
+class FloatSum(Nullable):
     def _value_column(self, type: pa.DataType) -> ValueColumn:
         # Adding -0.0 changes no number, not even -0.0; adding 0.0 would make that 0.0.
         return self._column("sum", np.float64, -0.0)
@@ -227,7 +227,7 @@ class FloatSum(_Nullable):
         return pa.array(values, mask=nulls)
 
 
-class Extreme(_Nullable):
+class Extreme(Nullable):
     """Keeps the least or greatest value: numbers, dates, times and timestamps."""
 
     def _value_column(self, type: pa.DataType) -> ValueColumn:
@@ -266,7 +266,7 @@ class Mean(Accumulator):
         array = batch.column(self.aggregate.column)
         if not array.null_count:
             return Given(numbers(array).astype(np.float64, copy=False), None)
-        return Given(numbers(array).astype(np.float64, copy=False), _valid(array))
+        return Given(numbers(array).astype(np.float64, copy=False), validity(array))
 
     def _parts(self, given: Given) -> tuple[Array, Array]:
         if given.valid is None:
@@ -294,13 +294,16 @@ def _quotient(sums: Array, counts: Array) -> pa.Array:
     return pa.array(sums / np.maximum(counts, 1), mask=nothing if nothing.any() else None)
 
 
-def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return where a column is not null."""
     valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 
 def numbers(array: pa.Array) -> Array:
     """Return a column as int64 or float64, with 0 in place of nulls."""
+    if kinds.is_decimal(array.type):
+        array = array.cast(pa.float64())
     type = array.type
     if kinds.is_temporal(type):
         array = array.view(pa.int64() if type.bit_width == 64 else pa.int32())
@@ -308,26 +311,3 @@ def numbers(array: pa.Array) -> Array:
         array = array.fill_null(pa.scalar(0, array.type))
     made: Array = array.to_numpy().astype(np.float64 if kinds.is_floating(type) else np.int64, copy=False)
     return made
-
-
-def accumulators(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[Accumulator]:
-    """Return the accumulators for input columns of this schema; types were checked when the operator was declared."""
-    made: list[Accumulator] = []
-    first = 0
-    for aggregate in aggregates:
-        type = schema.field(aggregate.column).type if aggregate.column is not None else None
-        made.append(_accumulator_class(aggregate, type)(aggregate, type, first))
-        first += len(made[-1].columns)
-    return made
-
-
-def _accumulator_class(aggregate: Aggregate, type: pa.DataType | None) -> type[Accumulator]:
-    match aggregate.function:
-        case "count":
-            return Count
-        case "mean":
-            return Mean
-        case "sum":
-            return FloatSum if kinds.is_floating(type) else IntegerSum
-        case _:
-            return Extreme

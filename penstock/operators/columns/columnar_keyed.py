@@ -14,7 +14,8 @@ from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
 from penstock.graph.declared_columns import Aggregate, AggregateSpec
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import TIMESTAMP_FIELD, row_type
-from penstock.operators.columns.columnar_aggregates import Given, SumOverflow, accumulators
+from penstock.operators.columns.accumulators import accumulators
+from penstock.operators.columns.columnar_aggregates import Given, SumOverflow
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
 from penstock.state.columnar.column_table import Found, ValueColumn
@@ -75,8 +76,10 @@ class KeyedAggregates(ColumnarOperator):
             for name, array in zip(self._keys, self.table.keys_of(np.array([slot])))
         )
         column = aggregate.declared_column or aggregate.column
+        given = self._input_schema.field(aggregate.column).type
+        most = "38 digits" if pa.types.is_decimal(given) else "64 bits"
         told = (
-            f"sum({column!r}) of the key {key} does not fit in 64 bits: cast the column to a DOUBLE before it is "
+            f"sum({column!r}) of the key {key} does not fit in {most}: cast the column to a DOUBLE before it is "
             "summed, or use mean"
         )
         return OperatorFailure(self.operator.name, ArithmeticError(told), ours=True)

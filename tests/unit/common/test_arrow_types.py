@@ -35,7 +35,7 @@ def test_the_columns_of_a_type_lead_back_to_it(type: ColumnType) -> None:
         (pa.string_view(), Types.STRING(), "x"),
         (pa.binary(2), Types.PRIMITIVE_ARRAY(Types.BYTE()), b"xy"),
         (pa.dictionary(pa.int32(), pa.string()), Types.STRING(), "x"),
-        (pa.decimal128(10, 2), Types.BIG_DEC(), decimal.Decimal("12.30")),
+        (pa.decimal128(10, 2), Types.DECIMAL(10, 2), decimal.Decimal("12.30")),
         (pa.decimal256(60, 2), Types.BIG_DEC(), decimal.Decimal("-0.01")),
         (pa.large_list(pa.uint8()), Types.LIST(Types.SHORT()), [1, 2]),
     ],

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.graph.declared_columns import Aggregate
-from penstock.operators.columns.columnar_aggregates import Accumulator, accumulators
+from penstock.operators.columns.accumulators import accumulators
+from penstock.operators.columns.columnar_aggregates import Accumulator
 from penstock.protocol.values.metadata import Segment
 from penstock.state.backend import EncodedState, StateSchemaError, StoredState
 from penstock.state.columnar.column_table import ValueColumn

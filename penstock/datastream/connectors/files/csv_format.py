@@ -302,8 +302,8 @@ class CsvDecoder(RecordDecoder):
 
 
 def _spelling_of(kind: object, arrow: pa.DataType) -> str | None:
-    if kind in (BIG_INT, BIG_DEC):
-        return _SPELLINGS[kind]
+    if kind in (BIG_INT, BIG_DEC) or pa.types.is_decimal(arrow):
+        return _SPELLINGS[BIG_INT if kind == BIG_INT else BIG_DEC]
     if pa.types.is_integer(arrow):
         return _SPELLINGS["int"]
     if pa.types.is_floating(arrow):

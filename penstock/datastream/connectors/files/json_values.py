@@ -24,12 +24,14 @@ from penstock.common.scalar_types import (
     BIG_DEC,
     BIG_INT,
     BOOLEAN,
+    INSTANT,
     SQL_DATE,
     SQL_TIME,
     SQL_TIMESTAMP,
     STRING,
     BasicType,
     BytesType,
+    DecimalType,
 )
 
 Reader = Callable[[Any], Any]
@@ -136,6 +138,8 @@ def _reader(kind: ColumnType, name: str, nulls: bool) -> Reader:
     found = _READERS.get(kind)
     if found is not None:
         return found
+    if isinstance(kind, DecimalType):
+        return _decimal
     if isinstance(kind, BytesType):
         return _bytes
     if isinstance(kind, BasicType) and pa.types.is_integer(kind.arrow_type):
@@ -254,6 +258,13 @@ def _date(value: Any) -> datetime.date:
     return datetime.date.fromisoformat(text)
 
 
+def _instant(value: Any) -> datetime.datetime:
+    found = datetime.datetime.fromisoformat(_of(value, str))
+    if found.tzinfo is None:
+        raise _Because("it has no time zone")
+    return found
+
+
 def _clock(found: re.Match[str]) -> datetime.time:
     """Return a time of day to the microsecond; what is behind that is left out, as in PyFlink."""
     microsecond = int((found["fraction"] or "")[:6].ljust(6, "0"))
@@ -330,6 +341,7 @@ def _text_of_number(number: Number) -> str:
 
 _READERS: dict[ColumnType, Reader] = {
     BIG_DEC: _decimal,
+    INSTANT: _instant,
     BIG_INT: _big_integer,
     BOOLEAN: _truth,
     SQL_DATE: _date,

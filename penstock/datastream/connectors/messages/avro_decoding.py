@@ -92,7 +92,7 @@ class _Reading:
                 return self._texts(kind, rows)
             case "fixed":
                 found = pa.array(list(map(bytes, self._fixed(rows, kind.size).reshape(-1, kind.size))), pa.binary())
-                return _decimals(found, kind.scale) if kind.logical == "decimal" else found
+                return _decimals(found, kind) if kind.logical == "decimal" else found
             case "enum":
                 return self._symbols(kind, rows)
             case "record":
@@ -130,7 +130,7 @@ class _Reading:
         data = self._data[np.repeat(at - offsets[:-1], lengths) + np.arange(offsets[-1])]
         found = _binary(offsets, data)
         if kind.logical == "decimal":
-            return _decimals(found, kind.scale)
+            return _decimals(found, kind)
         if kind.kind == "bytes":
             return found
         try:
@@ -223,9 +223,13 @@ def _binary(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def _decimals(found: pa.Array, scale: int) -> pa.Array:
+def _decimals(found: pa.Array, kind: AvroType) -> pa.Array:
     numbers = (int.from_bytes(data, "big", signed=True) for data in found.to_pylist())
-    return pa.array([_decimal_text(number, scale) for number in numbers], pa.string())
+    texts = pa.array([_decimal_text(number, kind.scale) for number in numbers], pa.string())
+    try:
+        return texts.cast(kind.type.arrow_type)
+    except pa.ArrowException as error:
+        raise RefusedMessage(f"a decimal has more digits than its schema says ({kind.type}): {error}") from None
 
 
 def _decimal_text(unscaled: int, scale: int) -> str:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.scalar_types import BIG_DEC, INSTANT, DecimalType
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.messages.avro_types import AvroType
 
@@ -42,8 +43,17 @@ def check_type(found: ColumnType, kind: AvroType, where: str) -> None:
         check_type(found.value_type, kind.element, f"a value of {where}")
         if pa.types.is_string(found.key_type.arrow_type):
             return
-    if not _widens(found.arrow_type, kind.type.arrow_type):
+    if not (_is_written_as(found, kind) or _widens(found.arrow_type, kind.type.arrow_type)):
         raise SinkError(f"{where} is {found} in the stream, which Avro's type {kind.logical or kind.kind} cannot be")
+
+
+def _is_written_as(found: ColumnType, kind: AvroType) -> bool:
+    """Return whether a logical type has values of a type that it is not read as. Decimals that do not fit are refused
+    when they are written.
+    """
+    if kind.logical == "decimal":
+        return isinstance(found, DecimalType) or found == BIG_DEC
+    return found == INSTANT and kind.logical in ("timestamp-millis", "timestamp-micros")
 
 
 def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -210,9 +210,9 @@ def _described(schema: Any, where: str, named: dict[str, Any], inside: tuple[str
     if kind in ("record", "enum", "fixed", "error"):
         named[schema["name"]] = schema
     if (logical := schema.get("logicalType")) in _LOGICAL and kind in _LOGICAL[logical][0]:
-        return AvroType(
-            kind, _LOGICAL[logical][1], logical=logical, scale=schema.get("scale", 0), size=schema.get("size", 0)
-        )
+        scale = schema.get("scale", 0)
+        type = _decimal(schema.get("precision", 0), scale) if logical == "decimal" else _LOGICAL[logical][1]
+        return AvroType(kind, type, logical=logical, scale=scale, size=schema.get("size", 0))
     match kind:
         case "record" | "error":
             return _of_record(schema, where, named, inside)
@@ -228,6 +228,14 @@ def _described(schema: Any, where: str, named: dict[str, Any], inside: tuple[str
             return AvroType(kind, Types.MAP(Types.STRING(), element.type), element=element)
         case _:
             return _described(kind, where, named, inside)
+
+
+def _decimal(precision: int, scale: int) -> ColumnType:
+    """Return the type of decimals: BIG_DEC for those of more digits than a column of numbers can have."""
+    try:
+        return Types.DECIMAL(precision, scale)
+    except ValueError:
+        return Types.BIG_DEC()
 
 
 def _of_record(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:
