@@ -156,3 +156,15 @@ def test_what_is_refused(stored: ColumnType, declared: ColumnType, told: str) ->
 @pytest.mark.parametrize("type", [t for row in ALLOWED for t in row[:2]], ids=str)
 def test_a_type_is_read_from_its_text(type: ColumnType) -> None:
     assert parse_type(str(type)) == type
+
+
+def test_decimals_widen_only_if_all_their_digits_stay() -> None:
+    given = pa.array([Decimal("1.50"), None], pa.decimal128(10, 2))
+    assert evolution(Types.DECIMAL(10, 2), Types.DECIMAL(12, 3))(given).to_pylist() == [Decimal("1.500"), None]
+    assert evolution(Types.DECIMAL(10, 2), BIG_DEC)(given).to_pylist() == ["1.50", None]
+    assert evolution(LONG, Types.DECIMAL(21, 2))(pa.array([-(2**63)])).to_pylist() == [Decimal(-(2**63))]
+    for stored, declared in ((Types.DECIMAL(10, 2), Types.DECIMAL(10, 3)), (LONG, Types.DECIMAL(20, 2))):
+        with pytest.raises(IncompatibleType, match="cannot become DECIMAL"):
+            evolution(stored, declared)
+    nested = Types.ROW_NAMED(["a b"], [Types.MAP(Types.INSTANT(), Types.LIST(Types.DECIMAL(38, 0)))])
+    assert parse_type(str(nested)) == nested
