@@ -261,18 +261,19 @@ class ColumnarStream(Stream[S]):
             if isinstance(given, str):
                 raise unknown_column(method, given, schema)
             try:
-                types.append(column_type_of(bound(given, schema, method), name))
+                typed, type = bound(given, schema, method)
+                types.append(column_type_of(type, name))
             except UnsupportedColumn as error:
                 raise TypeError(f"{method}: {error}") from error
-            columns.append((name, given))
+            columns.append((name, typed))
         output_type = RowType(tuple(types), tuple(names))
         return self._then(OperatorKind.PROJECT, operator, ProjectSpec(tuple(columns)), output_type)
 
     def _filter_columns(self, predicate: pc.Expression) -> S:
-        type = bound(predicate, columns_of(self._type, "filter()"), "filter()")
+        typed, type = bound(predicate, columns_of(self._type, "filter()"), "filter()")
         if type != pa.bool_():
             raise TypeError(f"filter(): the expression {predicate} is a condition, of type bool; it is {type}")
-        return self._then(OperatorKind.FILTER_COLUMNS, "Filter", FilterSpec(predicate), self._type)
+        return self._then(OperatorKind.FILTER_COLUMNS, "Filter", FilterSpec(typed), self._type)
 
 
 def _call(method: str, names: Sequence[Any]) -> str:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from penstock.common.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
+from penstock.datastream._streams.decimal_literals import with_decimal_literals
 
 _UNKNOWN_COLUMN = re.compile(r"No match for FieldRef\.(?:Name\((?P<name>.*?)\)|\w+\((?P<other>.*?)\)) in ")
 
@@ -56,15 +57,24 @@ _HINTS = {
 """Ways out of what Arrow refuses about decimals."""
 
 
-def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataType:
-    """Return the type of an expression over these columns. Raises ValueError or TypeError, which list them."""
-    # Imported here: acero imports pandas and clients of object stores, which takes longer than all of our modules.
-    from pyarrow import acero
+def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> tuple[pc.Expression, pa.DataType]:
+    """Bind an expression to columns, and find its type.
 
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
-    node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
+    Args:
+        expression: The expression.
+        schema: The columns.
+        method: The user's call, for messages.
+
+    Returns:
+        The expression as it is evaluated (whole numbers next to decimals are decimals), and its type.
+
+    Raises:
+        TypeError: It does not fit the columns, which the message lists.
+        ValueError: There is no such column.
+    """
     try:
-        return node.to_table(use_threads=False).schema.field(0).type
+        typed = with_decimal_literals(expression, schema, lambda part: _type_of(part, schema))
+        return typed, _type_of(typed, schema)
     except pa.ArrowException as error:
         said = str(error)
         unknown = _UNKNOWN_COLUMN.search(said)
@@ -74,3 +84,12 @@ def bound(expression: pc.Expression, schema: pa.Schema, method: str) -> pa.DataT
         raise TypeError(
             f"{method}: the expression {expression} does not fit the columns {described(schema)}: {said}{hint}"
         ) from None
+
+
+def _type_of(expression: pc.Expression, schema: pa.Schema) -> pa.DataType:
+    # Imported here: acero imports pandas and clients of object stores, which takes longer than all of our modules.
+    from pyarrow import acero
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(schema.empty_table()))
+    node = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["bound"]), [source])
+    return node.to_table(use_threads=False).schema.field(0).type
