@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pyarrow as pa
@@ -33,6 +34,7 @@ from tests.unit.savepoints.jobs import environment
 
 USERS = OperatorIdentifier.for_uid("users")
 PICKLED = Types.PICKLED_BYTE_ARRAY()
+VIENNA = ZoneInfo("Europe/Vienna")
 
 
 class Remember(KeyedStateBootstrapFunction):
@@ -129,6 +131,15 @@ DECLARED: dict[str, tuple[ColumnType, list[Any]]] = {
     "int": (Types.INT(), [1, -5]),
     "big_int": (Types.BIG_INT(), [1, 2**70, -(2**70)]),
     "big_dec": (Types.BIG_DEC(), [Decimal("0.1"), Decimal(1), Decimal("0.5"), Decimal("1e40"), 0.1]),
+    "decimal": (
+        Types.DECIMAL(10, 2),
+        [Decimal("0.10"), Decimal("1.5"), Decimal(1), 7, Decimal("-3.25"), Decimal("1e3")],
+    ),
+    "decimal of 38 digits": (Types.DECIMAL(38, 38), [Decimal("0." + "9" * 38), Decimal(0), Decimal("0.5")]),
+    "instant": (
+        Types.INSTANT(),
+        [datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 10, 27, 2, 30, tzinfo=VIENNA, fold=1)],
+    ),
     "date": (Types.SQL_DATE(), [date(1, 1, 1), date(2024, 2, 29)]),
     "time": (Types.SQL_TIME(), [time(1, 2, 3, 4)]),
     "timestamp": (Types.SQL_TIMESTAMP(), [datetime(1, 1, 1), datetime(2024, 2, 29, 1, 2, 3, 4)]),
@@ -141,6 +152,10 @@ DECLARED: dict[str, tuple[ColumnType, list[Any]]] = {
     "nested": (
         Types.TUPLE([Types.TUPLE([Types.FLOAT(), Types.LONG()]), Types.LIST(Types.DOUBLE())]),
         [((0.1, 1), (1.0, 2.5)), ((1.0, 2), ())],
+    ),
+    "tuple of decimals": (
+        Types.TUPLE([Types.DECIMAL(10, 2), Types.LIST(Types.DECIMAL(5, 1)), Types.INSTANT()]),
+        [(Decimal("0.5"), (Decimal("2.5"), Decimal(1)), None), (None, (), datetime(2024, 1, 1, tzinfo=UTC))],
     ),
     "row": (Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.DOUBLE()]), [(1, 0.5), (2, 1.0)]),
     "pickled": (PICKLED, [1, "a", (1, 2), (1,)]),

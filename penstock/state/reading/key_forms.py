@@ -184,8 +184,8 @@ def _as_declared(key: Any, declared: ColumnType) -> Any:
     if isinstance(key, (int, float, Decimal)):
         if declared == scalars.BOOLEAN and key in (0, 1):
             return bool(key)
-        if declared == scalars.BIG_DEC:
-            return Decimal(key)
+        if declared == scalars.BIG_DEC or isinstance(declared, scalars.DecimalType):
+            return Decimal(key)  # the decimal 0.5 is stored as the float that is equal to it
         if declared in (scalars.DOUBLE, scalars.FLOAT):
             return float(key)
     return key
@@ -277,6 +277,7 @@ def _family(type: pa.DataType) -> str | None:
     types = pa.types
     for name, tests in (
         ("number", (types.is_integer, types.is_floating)),
+        ("decimal", (types.is_decimal,)),
         ("text", (types.is_string, types.is_large_string, types.is_string_view)),
         ("bytes", (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)),
         ("date", (types.is_date,)),
