@@ -70,6 +70,8 @@ class JobEnding:
         self._machine = Ending()
         self._refused: CommitFailed | None = None
         self._closed: Closed | None = None
+        self._lost: str | None = None
+        """The refusal of the log, if another driver has taken the job over before this end."""
         self.suspends = False
         self._is_decided = False
         """True once it is decided what the log says of the end."""
@@ -142,7 +144,16 @@ class JobEnding:
                     runtime_ms = self._ports.clock.monotonic_ms() - self.started_ms
                     resume_from = self._kept_in if is_resumable else None
                     is_suspended = self.suspends or directory.is_taken_over
-                    self._finished_with(JobOutcome(state, error, resume_from, runtime_ms, is_suspended, releases))
+                    said = self._with_loss(error)
+                    self._finished_with(JobOutcome(state, said, resume_from, runtime_ms, is_suspended, releases))
+
+    def _with_loss(self, error: str | None) -> str | None:
+        """Say that the job was taken over, before the error of this driver's slots: it may come from that. Without
+        this: a driver that has slept over its job's end reports that rows are missing which were not needed any more.
+        """
+        if error is None or self._lost is None or not self._job_directory.is_taken_over or self._lost in error:
+            return error
+        return f"{self._lost}\nBefore this driver knew that, it had failed: {error}"
 
     def _await_publications(self) -> None:
         conversations = self._job_directory.conversations
@@ -172,6 +183,7 @@ class JobEnding:
 
         def checked(result: PublicationError | None) -> None:
             lost = isinstance(result, PublicationError)
+            self._lost = str(result) if lost else self._lost
             store.is_owner = store.is_owner and not lost
             self._handle(LogChecked(str(result) if lost else None))
 
@@ -184,6 +196,8 @@ class JobEnding:
         def ended(result: PublicationError | Closed) -> None:
             if isinstance(result, Closed):
                 self._closed = result
+            else:
+                self._lost = str(result)
             self._handle(LogEnded(None if isinstance(result, Closed) else str(result)))
 
         store.conversations.begin(store.publication.end(state, keeps), ended)

@@ -19,6 +19,7 @@ from penstock.simulation.durations import DurationChecker
 from penstock.simulation.fault_injector import FaultInjector
 from penstock.simulation.present_job import PresentJob
 from penstock.simulation.slot_process import SlotProcess
+from penstock.simulation.stored_rows import DELETED
 from penstock.simulation.world import World
 from penstock.storage.layout import SegmentName, parse
 
@@ -106,8 +107,8 @@ class ProcessWatch:
             slot.revocations.on_stored(found)
 
     def _reads_what_the_owner_deleted(self, process: str, error: str) -> bool:
-        """Return whether a driver that has been fenced, and does not know it yet, restores what its successor needs no
-        more.
+        """Return whether a driver that has been fenced, and does not know it yet, restores or reads what its successor
+        needs no more.
         """
         driver = next(d for d in self._drivers if process.startswith(d.process.name))
-        return self._job.has_lost_the_log(driver.host) and "is missing" in error
+        return self._job.has_lost_the_log(driver.host) and ("is missing" in error or DELETED in error)

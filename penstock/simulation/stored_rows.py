@@ -25,6 +25,8 @@ from penstock.simulation.ranges import RangesReader, RangesSource, SplitsWithBac
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 from penstock.storage.store import ObjectExists, StoreError
 
+DELETED = "have been deleted"
+
 
 class StoredRanges(RangesSource):
     """Reads numbers as `RangesSource`, if their folder is there. `directory` and `folder` are set for each driver."""
@@ -68,7 +70,7 @@ class _FolderReader(RangesReader):
         for split in self._splits[:1] if directory is not None else []:
             path = f"{directory}/{_manifest(str(split['folder']))}"
             if path not in world_hooks.current().objects():
-                raise SourceChanged(f"the rows in {path} have been deleted, and a job that runs reads them")
+                raise SourceChanged(f"the rows in {path} {DELETED}, and a job that runs reads them")
         return super().read(rows_max)
 
 

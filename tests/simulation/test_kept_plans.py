@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.jobmaster.job_ending import JobEnding
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.job.lifecycle import Lifecycle
@@ -50,6 +51,10 @@ from tests.simulation.test_savepoint_mutants import (
 
 PLANS = Path(__file__).parent / "plans"
 WORLD_SEEDS = range(100)
+
+
+def a_fenced_driver_reports_the_errors_of_its_slots(patch: Patch) -> None:
+    patch(JobEnding, "_with_loss", lambda ending, error: error)
 
 
 def an_adaptive_job_may_not_grow(patch: Any) -> None:
@@ -206,6 +211,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "rescale-reaches-the-job-before.json": (
         whoever_is_told_to_rescale_runs_the_present_job,
         r"^raised",
+    ),
+    "slept-over-the-end.json": (
+        a_fenced_driver_reports_the_errors_of_its_slots,
+        r"was fenced, and says something else",
     ),
     "slots-are-given-up.json": (
         slots_that_a_user_gives_up_are_still_asked_for,

@@ -265,7 +265,7 @@ def test_a_damaged_range_of_rows_in_flight_is_refused_by_name_and_may_be_given_u
     capfd.readouterr()
     counting(environment(2, **options), again).execute_async("counting").wait(timeout_ms=WAIT_S * 1000)
     (damaged,) = [one for one in given_up if one.channel == channel]
-    assert f"\n  {damaged}\n" in capfd.readouterr().err and len(given_up) > 1
+    assert f"  {damaged}\n" in capfd.readouterr().err and len(given_up) > 1
     lost = EXPECTED - committed(again)
     assert not committed(again) - EXPECTED and 0 < sum(lost.values()) <= damaged.rows
 
