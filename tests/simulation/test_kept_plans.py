@@ -53,7 +53,7 @@ PLANS = Path(__file__).parent / "plans"
 WORLD_SEEDS = range(100)
 
 
-def a_fenced_driver_reports_the_errors_of_its_slots(patch: Patch) -> None:
+def a_fenced_driver_reports_the_errors_of_its_slots(patch: Any) -> None:
     patch(JobEnding, "_with_loss", lambda ending, error: error)
 
 
