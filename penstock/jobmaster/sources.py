@@ -108,10 +108,15 @@ class SplitDistribution:
         source = self._sources.get(subtask.vertex)
         if source is None:
             return
+        number = source.enumerator.discovery_number
         splits = _guarded(source.operator, lambda: source.enumerator.next_splits(subtask.subtask))
         self._follow_discovery(source, now_ms)
-        if splits is None or splits:
+        if source.enumerator.discovery_number != number:
+            # Something else is read from now on. Without this: those that wait are idle until they are asked for again,
+            # and this subtask's first rows make theirs late.
             self._waiting.pop(subtask, None)
+            self._ask_for_waiting(subtask.vertex, now_ms)
+        if splits is None or splits:
             self._send(subtask, splits or [], no_more=splits is None)
             return
         self._waiting[subtask] = None
@@ -123,8 +128,14 @@ class SplitDistribution:
             self._assign(subtask, [], False)
 
     def _send(self, subtask: SubtaskId, splits: list[bytes], no_more: bool) -> None:
+        self._waiting.pop(subtask, None)
         self._told.discard(subtask)
         self._assign(subtask, splits, no_more)
+
+    def _ask_for_waiting(self, vertex: int, now_ms: float) -> None:
+        for subtask in [waiting for waiting in self._waiting if waiting.vertex == vertex]:
+            if subtask in self._waiting:
+                self.on_requested(subtask, now_ms)
 
     def next_deadline_ms(self) -> float | None:
         due_ms = [self._ask_again_ms, *[source.discover_at_ms for source in self._sources.values()]]
@@ -138,8 +149,8 @@ class SplitDistribution:
         if self._ask_again_ms is None or self._ask_again_ms > now_ms:
             return
         self._ask_again_ms = None
-        for subtask in list(self._waiting):
-            self.on_requested(subtask, now_ms)
+        for index in self._sources:
+            self._ask_for_waiting(index, now_ms)
 
     # ---- what may block -----------------------------------------------------------------------------------------
 
@@ -174,8 +185,7 @@ class SplitDistribution:
             if (interval_ms := source.enumerator.discovery_interval_ms) is not None:
                 source.discover_at_ms = now_ms + interval_ms
             self._follow_discovery(source, now_ms)
-            for waiting in [subtask for subtask in self._waiting if subtask.vertex == index]:
-                self.on_requested(waiting, now_ms)
+            self._ask_for_waiting(index, now_ms)
 
         self._work.submit(f"discover {name}", lambda: _guarded(source.operator, source.enumerator.discover), done)
 

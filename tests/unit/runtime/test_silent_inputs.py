@@ -14,6 +14,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
 from penstock.datastream.connectors.splits import FixedSplitEnumerator
+from tests.unit.connectors.hybrid_parts import hybrid
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_idleness import TIMEOUT_MS, NoneIsLate, bounded, run_for
@@ -44,6 +45,18 @@ class Silent(Source):
         return _Silent(self.rows)
 
 
+class Ended(Silent):
+    """Ends with its rows."""
+
+    bounded = True
+
+    def create_enumerator(self, parallelism: int, restored: bytes | None) -> Any:
+        return _Ending(super().create_enumerator(parallelism, restored).owned)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        return _Ended(self.rows)
+
+
 class _Waiting(FixedSplitEnumerator):
     def __init__(self, owned: dict[int, list[bytes]]) -> None:
         super().__init__([])
@@ -51,6 +64,11 @@ class _Waiting(FixedSplitEnumerator):
 
     def next_splits(self, subtask: int) -> list[bytes] | None:
         return self.owned.pop(subtask, [])
+
+
+class _Ending(_Waiting):
+    def next_splits(self, subtask: int) -> list[bytes] | None:
+        return self.owned.pop(subtask, None)
 
 
 class _Silent(SourceReader):
@@ -85,6 +103,18 @@ class _Silent(SourceReader):
 
     def snapshot(self) -> list[bytes]:
         return []
+
+
+class _Ended(_Silent):
+    has_all = False
+
+    def no_more_splits(self) -> None:
+        self.has_all = True
+
+    def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
+        if any(rows for _, rows in self.splits):
+            return super().read(rows_max)
+        return None if self.has_all else NotReady(None)
 
 
 def silent_job(source: Source, strategy: WatermarkStrategy, parallelism: int) -> SmallJob:
@@ -128,4 +158,13 @@ def test_splits_that_are_silent_without_a_timeout_hold_time_back_beside_subtasks
     job = silent_job(Silent(AHEAD, BEHIND), bounded(None), 3)
     run_for(job, 50)
     assert time_behind(job) == 12 - 1 - 1
+    job.close()
+
+
+@pytest.mark.parametrize("first", [[[(1, 5)]], [[(1, 5)], [(1, 6)]]], ids=["of one", "of both"])
+def test_who_has_read_earlier_sources_and_has_no_split_of_the_last_one_holds_no_time_back(first: Any) -> None:
+    """Without this: it waits for splits that continue its former ones, and they never come."""
+    job = silent_job(hybrid(Ended(*first), Silent(AHEAD)), bounded(None), 2)
+    run_for(job, 50)
+    assert time_behind(job) == 70 - 1 - 1
     job.close()

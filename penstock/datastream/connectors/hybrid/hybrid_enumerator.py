@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.datastream.connectors.base import Source, SourceError, SplitEnumerator
-from penstock.datastream.connectors.hybrid.numbered import end_of, take_number, with_number
+from penstock.datastream.connectors.hybrid.numbered import end_of, last_from, take_number, with_number
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,9 @@ class HybridEnumerator(SplitEnumerator):
     A reader that gets no more splits of a source gets the mark of its end. It asks again when it has read all that it
     has, and only then; so the second request says that this reader has finished the source. Which readers have is not
     in a snapshot: after a restore each gets the mark again.
+
+    A reader for which the last source has no split gets a mark, too. Without this: it goes on waiting for splits that
+    continue its former ones, and holds event time back for ever.
 
     Between two requests, a reader must not get anything but the answer to the first one, or the second could come from
     before the mark. So what the enumerator of a source discovers waits until its readers ask, except for the last
@@ -47,6 +50,10 @@ class HybridEnumerator(SplitEnumerator):
         """The enumerators of sources that were read to their ends, which may still report positions."""
         self._notified: set[int] = set()
         self._finished: set[int] = set()
+        self._has_looked = not self._current.enumerator.discovers
+        """True if the present source knows all splits that it has now."""
+        self._know_the_last: set[int] = set()
+        """The readers that know that the last source is read."""
 
     def _begin(self, number: int, state: bytes | None) -> _Current:
         return _Current(number, self._sources[number - 1].create_enumerator(self._parallelism, state))
@@ -65,13 +72,21 @@ class HybridEnumerator(SplitEnumerator):
             self._earlier[self._current.number] = self._current.enumerator
             self._current = self._begin(self._current.number + 1, None)
             self._notified, self._finished = set(), set()
+            self._has_looked = not self._current.enumerator.discovers
         splits = self._current.enumerator.next_splits(subtask)
+        if splits == [] and self._has_to_know_the_last(subtask):
+            self._know_the_last.add(subtask)
+            return [last_from(self._current.number)]
         if splits is not None:
             return [with_number(self._current.number, split) for split in splits]
         if self._is_last:
             return None
         self._notified.add(subtask)
         return [end_of(self._current.number)]
+
+    def _has_to_know_the_last(self, subtask: int) -> bool:
+        is_behind_others = self._is_last and self._current.number > 1
+        return is_behind_others and self._has_looked and subtask not in self._know_the_last
 
     def return_splits(self, splits: list[bytes]) -> None:
         """Take back splits.
@@ -121,6 +136,7 @@ class HybridEnumerator(SplitEnumerator):
         if asked is not self._current:
             return {}  # the next source has begun meanwhile
         assigned = asked.enumerator.on_discovered(answer)
+        self._has_looked = True
         if self._is_last:
             return {s: [with_number(asked.number, split) for split in splits] for s, splits in assigned.items()}
         asked.enumerator.return_splits([split for splits in assigned.values() for split in splits])

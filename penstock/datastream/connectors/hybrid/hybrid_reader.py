@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.datastream.connectors.base import NotReady, SourceError, SourceReader
-from penstock.datastream.connectors.hybrid.numbered import is_read, take_number, with_number
+from penstock.datastream.connectors.hybrid.numbered import is_last, is_read, take_number, with_number
 
 _ASK_AGAIN_MS = 10.0
 
@@ -43,14 +43,16 @@ class HybridReader(SourceReader):
         """Read splits, too.
 
         Args:
-            splits: Splits of one source, or the mark of its end.
+            splits: Splits of one source, or the mark of its end, or that of the last source.
 
         Raises:
             SourceError: The splits of an earlier source have not been read.
         """
         added, is_end = [], False
         self._read += [split for split in splits if is_read(split)]
-        for number, split in map(take_number, [split for split in splits if not is_read(split)]):
+        if any(map(is_last, splits)):
+            self.waits_for_others = False
+        for number, split in map(take_number, [s for s in splits if not is_read(s) and not is_last(s)]):
             if self._reader is not None and number != self._number:
                 raise SourceError(
                     f"splits of source {number} of a HybridSource came while source {self._number} is read: the "

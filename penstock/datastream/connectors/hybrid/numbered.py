@@ -12,7 +12,7 @@ from typing import Any
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.splits import decode_split, encode_split
 
-_SOURCE, _JSON, _BYTES, _END, _IS_READ = "source", "is", "base64", "ends", "is_read"
+_SOURCE, _JSON, _BYTES, _END, _IS_READ, _IS_LAST = "source", "is", "base64", "ends", "is_read", "is_last"
 
 
 def with_number(number: int, data: bytes, is_read: bool = False) -> bytes:
@@ -59,6 +59,31 @@ def end_of(number: int) -> bytes:
         JSON.
     """
     return encode_split({_SOURCE: number, _END: True})
+
+
+def last_from(number: int) -> bytes:
+    """Return the mark that a reader gets instead of a split: the last source is read, and has no split for it now.
+
+    Args:
+        number: The last source, from 1.
+
+    Returns:
+        JSON.
+    """
+    return encode_split({_SOURCE: number, _IS_LAST: True})
+
+
+def is_last(data: bytes) -> bool:
+    """Return whether the last source is read from now on.
+
+    Args:
+        data: What a function of this module returned.
+
+    Returns:
+        True for what `last_from` returned.
+    """
+    found: Any = decode_split(data)
+    return isinstance(found, dict) and bool(found.get(_IS_LAST))
 
 
 def take_number(data: bytes) -> tuple[int, bytes | None]:
