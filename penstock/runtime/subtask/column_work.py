@@ -62,6 +62,7 @@ class ColumnWork:
                 portion, stamps = portion.with_times(generation.of_batch)
                 if not (batch := portion.batch).num_rows:  # no row has a time
                     generation.on_finished(portion.finished_splits)
+                    self.applied.add(0, None, self._clock.undisturbed_ms() - started_ms, 0, portion.left_out)
                     return
             else:
                 stamps = generation.of_batch(batch)
@@ -70,7 +71,8 @@ class ColumnWork:
             generation.on_rows(portion.split, lambda: portion.type.decode(batch), stamps)
             generation.on_finished(portion.finished_splits)
         busy_ms = self._clock.undisturbed_ms() - started_ms
-        self.applied.add(batch.num_rows, origin, busy_ms, self._output.emitted_bytes - before)
+        emitted_bytes = self._output.emitted_bytes - before
+        self.applied.add(batch.num_rows, origin, busy_ms, emitted_bytes, portion.left_out)
 
     def resume(self) -> None:
         """Do nothing: no slice is ever left in the middle."""

@@ -35,6 +35,7 @@ class Portion(NamedTuple):
     `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
     `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read. `refuse` gives rows
     whose time cannot be read back to their source, and returns all that it leaves out; None: they come from a gate.
+    `left_out`: so many rows were.
     """
 
     batch: pa.RecordBatch
@@ -46,6 +47,7 @@ class Portion(NamedTuple):
     finished_splits: tuple[str, ...] = ()
     started_ms: float | None = None
     refuse: Callable[[Mapping[int, str]], Collection[int]] | None = None
+    left_out: int = 0
 
     def with_times(self, assign: Callable[[pa.RecordBatch], T]) -> tuple[Portion, T]:
         """Assign event time to the rows of a source, without those whose time cannot be read, and return both."""
@@ -57,7 +59,8 @@ class Portion(NamedTuple):
             kept = np.ones(self.batch.num_rows, bool)
             kept[list(self.refuse(error.refused))] = False
             batch = self.batch.filter(pa.array(kept))
-            return self._replace(batch=batch, rows=batch.num_rows), assign(batch)
+            left_out = self.rows - batch.num_rows
+            return self._replace(batch=batch, rows=batch.num_rows, left_out=left_out), assign(batch)
 
 
 class SourceFeed:

@@ -64,14 +64,21 @@ class RowWork:
 
     def start(self, portion: Portion) -> None:
         if portion.origin is None:
+            started_ms = self._clock.undisturbed_ms()
             portion, piece = self._piece_of_source(portion)
             if self._generation is not None and not portion.rows:  # no row has a time
                 self._generation.on_finished(portion.finished_splits)
+                self.applied.add(0, None, self._clock.undisturbed_ms() - started_ms, 0, portion.left_out)
                 return
         else:
             piece = self._piece_of_gate(portion.origin, portion)
         self._running = RunningSlice(
-            piece, portion.origin, self._output.emitted_bytes, portion.split, portion.finished_splits
+            piece,
+            portion.origin,
+            self._output.emitted_bytes,
+            portion.split,
+            portion.finished_splits,
+            left_out=portion.left_out,
         )
         self._push(lambda: self.chain.run(piece))
 
@@ -133,7 +140,8 @@ class RowWork:
                 self._generation.on_rows(running.split, lambda: piece.rows[start:end], piece.timestamps[start:end])
                 self._generation.on_finished(running.finished_splits)
             busy_ms = running.busy_ms + self._clock.undisturbed_ms() - started_ms
-            self.applied.add(taken, running.origin, busy_ms, self._output.emitted_bytes - running.emitted_before)
+            emitted_bytes = self._output.emitted_bytes - running.emitted_before
+            self.applied.add(taken, running.origin, busy_ms, emitted_bytes, running.left_out)
         return True
 
     # ---- timers -------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ class RunningSlice:
     """Tracks a slice inside a chain of row functions, from its first row until it has finished.
 
     `origin`: the input batch that it is a slice of; None for rows of the own reader, then of `split`. `busy_ms`: what
-    it has cost so far, without waiting for room in the outputs.
+    it has cost so far, without waiting for room in the outputs. `left_out`: so many rows were read with it that have no
+    time.
     """
 
     piece: Slice
@@ -24,3 +25,4 @@ class RunningSlice:
     finished_splits: Sequence[str] = ()
     timers: bool = False
     busy_ms: float = 0.0
+    left_out: int = 0

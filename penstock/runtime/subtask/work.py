@@ -82,9 +82,11 @@ class AppliedRows:
         """Return how many rows should finish within the target, and fit into the outputs."""
         return self.budget.rows(self._output.room_bytes)
 
-    def add(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int) -> None:
-        """Count the rows of a finished slice, which took `busy_ms` without waiting for room."""
+    def add(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int, left_out: int = 0) -> None:
+        """Count the rows of a finished slice, which took `busy_ms` without waiting for room. `left_out`: so many more
+        were read, and have no time. Without this: slices of a source stay small where most rows are left out.
+        """
         self.rows += rows
-        self.budget.measured(rows, busy_ms, output_bytes)
+        self.budget.measured(rows + left_out, busy_ms, output_bytes)
         if origin is not None:
             self._credit(origin, rows)

@@ -18,7 +18,7 @@ from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.files.csv_format import CsvReaderFormat
 from penstock.datastream.connectors.files.csv_schema import CsvSchema
 from penstock.datastream.connectors.files.file_source import FileSource
-from penstock.datastream.connectors.files.json_lines import JsonLinesFormat
+from penstock.datastream.connectors.files.json_lines import JsonDecoder, JsonLinesFormat
 from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
 from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.connectors.files.text_lines import StreamFormat
@@ -101,6 +101,37 @@ def test_files_skip_them_or_emit_them_to_the_side_output(tmp_path: Path, kind: s
     lines = {"csv": [2, 5], "json": [3, 5], "parquet": [1, 1]}[kind]
     assert [line for line, _ in rejected] == lines
     assert all("'time' is null" in reason for _, reason in rejected)
+
+
+@pytest.mark.parametrize("columnar", [True, False])
+@pytest.mark.parametrize("with_time", [0, 10], ids=["none", "one of ten"])
+def test_many_of_them_are_left_out_in_slices_that_grow(
+    tmp_path: Path, with_time: int, columnar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this: each one costs a slice of its own, and another look at all records of its block."""
+    looked: list[int] = []
+    bounds = JsonDecoder.bounds
+
+    def counted(decoder: JsonDecoder, data: bytes) -> Any:
+        looked.append(len(data))
+        return bounds(decoder, data)
+
+    monkeypatch.setattr(JsonDecoder, "bounds", counted)
+    timed = [bool(with_time) and i % with_time == 0 for i in range(3000)]
+    lines = [f'{{"id": {i}, "time": {i if has_time else "null"}}}\n' for i, has_time in enumerate(timed)]
+    path = tmp_path / "rows.json"
+    path.write_text("".join(lines))
+    source = FileSource(format_of("json", MalformedRows.skip()), [str(path)])
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        read = env.from_source(source, BY_COLUMN, "in")
+        (read if columnar else read.map(lambda row: row, ROW)).sink_to(CommittedRows())
+
+    job = SmallJob(graph_of(build, 1))
+    assert len(finish(job, 1)) == sum(timed)
+    reading = next(subtask for subtask in job.subtasks.values() if subtask.vertex.is_source)
+    assert reading.work.slice_rows() >= 100
+    assert len(looked) < 10
 
 
 def number_of(line: str, _: int) -> int:

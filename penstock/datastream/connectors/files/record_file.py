@@ -158,6 +158,8 @@ class RecordFile(OpenFile):
         self._lines = LineNumbers(file)
         self._block: tuple[bytes, int, frozenset[int]] = b"", 0, frozenset()
         """The block that was decoded last: its bytes, its offset, and where in it records begin that were refused."""
+        self._bounds: list[tuple[int, int]] | None = None
+        """Of the records of that block that became rows; None: nobody has asked yet."""
         self._nothing = pa.RecordBatch.from_pylist([], schema=decoder.schema)
 
     def close(self) -> None:
@@ -238,6 +240,7 @@ class RecordFile(OpenFile):
             except RefusedRecords:
                 batch, rejected, used = self._separate(data, at)
         self._block = data[:used], at, frozenset(start for start, _, _ in rejected)
+        self._bounds = None
         taken = min(skip_rows, batch.num_rows)
         return Portion(
             batch.slice(taken),
@@ -284,9 +287,10 @@ class RecordFile(OpenFile):
     def record_at(self, position: Position, row: pa.RecordBatch) -> Record:
         data, at, refused = self._block
         assert position.at == at, "the row is of an earlier block"
-        starts, ends = self._decoder.bounds(data)
-        bounds = [bound for bound in zip(starts.tolist(), ends.tolist()) if bound[0] not in refused]
-        start, end = bounds[position.row]
+        if self._bounds is None:
+            starts, ends = self._decoder.bounds(data)
+            self._bounds = [bound for bound in zip(starts.tolist(), ends.tolist()) if bound[0] not in refused]
+        start, end = self._bounds[position.row]
         line = self._lines.line_at(at + start)
         return Record(f"{self._path}, line {line}", self._path, line, _text(data[start:end]))
 
