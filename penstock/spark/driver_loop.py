@@ -37,6 +37,10 @@ class DriverLoop:
         self._machine = machine
         self._thread.start()
 
+    @property
+    def is_started(self) -> bool:
+        return self._thread.ident is not None
+
     def post(self, call: Callable[[], Any]) -> None:
         self._calls.put(call)
 
@@ -45,7 +49,7 @@ class DriverLoop:
         self._calls.put(None)
 
     def join(self, timeout_s: float) -> None:
-        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+        if threading.current_thread() is not self._thread and self.is_started:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:

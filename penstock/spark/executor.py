@@ -80,6 +80,7 @@ class SparkExecutor:
             terminal.tell(_how_it_starts(graph, identity, restored))
         if not is_running():
             terminal.tell("starting Spark …")
+        job: SparkJob | None = None
         try:
             reads_frames = has_frames(graph)
             spares = configuration.get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM)
@@ -104,7 +105,8 @@ class SparkExecutor:
                 job.give_up()
                 raise
         except BaseException as error:
-            files.remove(Release.OWN, owns_log=False)
+            if job is None or not job.has_begun:
+                files.remove(Release.OWN, owns_log=False)
             active = SparkContext._active_spark_context
             if isinstance(error, Exception) and active is not None and (why := why_gone(active)) is not None:
                 raise SessionError(why) from error  # whatever it was that failed for want of Spark

@@ -52,7 +52,7 @@ from penstock.spark.slot_addresses import SlotBodies, listen_for_slots
 from penstock.spark.slot_failure import FRUITLESS_MAX, HOPELESS_MAX, is_final
 from penstock.spark.spark_job_client import SparkJobClient, end_in_order_on_sigterm
 from penstock.spark.spark_slots import SparkSlots
-from penstock.spark.spark_watch import SparkWatch
+from penstock.spark.spark_watch import SparkWatch, why_gone
 from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
 from penstock.storage.opening import open_store
@@ -180,8 +180,16 @@ class SparkJob:
         end_in_order_on_sigterm(self._client)
         return self._client
 
+    @property
+    def has_begun(self) -> bool:
+        """Return whether the JobMaster runs: then the job's end decides what is deleted."""
+        return self._loop.is_started
+
     def give_up(self) -> None:
-        """End the slots: the job cannot be started."""
+        """End the slots: the job cannot be started. If it has begun (Ctrl-C came in that moment), it ends in order."""
+        if self.has_begun:
+            self._client.leave()
+            return
         self._hosting.end()
         self._release(leave=False)
         self._console.stop()
@@ -236,6 +244,9 @@ class SparkJob:
 
     def _on_slot_ended(self, slot: int, fruitless: int, detail: str) -> None:
         if fruitless < min(FRUITLESS_MAX, HOPELESS_MAX):
+            return
+        if (why := why_gone(self._substrate.context)) is not None:
+            self._on_spark_gone(why)  # no slot is to blame
             return
         text = f"slot {slot} could not be started {fruitless} times in a row: {detail}"
 

@@ -47,6 +47,7 @@ class SparkSlots:
         self._closed = threading.Event()
         self._watchdog: threading.Thread | None = None
         self._cancelling: threading.Thread | None = None
+        self._cancelled_by_s = 0.0
 
     def submit(self, slot: int) -> None:
         with self._lock:
@@ -172,6 +173,7 @@ class SparkSlots:
             if self._closed.is_set():
                 return
             self._closed.set()
+            self._cancelled_by_s = time.monotonic() + _JOIN_S
             if self in _of_all_jobs:
                 _of_all_jobs.remove(self)
             for keeper in self._all():
@@ -197,13 +199,18 @@ class SparkSlots:
         `cancel_all`.
         """
         if self._cancelling is not None:
-            self._cancelling.join(_JOIN_S)
+            self._cancelling.join(max(0.0, self._cancelled_by_s - time.monotonic()))
 
     def join(self) -> None:
         """Wait (some seconds at most) until the keepers have ended. Call it after `cancel_all`."""
         self.wait_cancelled()
-        for keeper in self._all():
-            keeper.join()
+        # In threads of their own: a Java process that hangs answers no cancellation.
+        joining = [threading.Thread(target=keeper.join, daemon=True) for keeper in self._all()]
+        for thread in joining:
+            thread.start()
+        deadline = time.monotonic() + _JOIN_S
+        for thread in joining:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _watch(self) -> None:
         while not self._closed.wait(1.0):

@@ -14,6 +14,7 @@ from penstock.common import Row, Types
 from penstock.common.job_execution import JobExecutionError, JobStatus
 from penstock.datastream import JobClient
 from penstock.jobmaster.identity import OpenStore
+from penstock.rest.hosting import JobHosting
 from penstock.spark import executor, spark_job
 from penstock.spark.data_frames import JobFiles
 from penstock.storage.store import ObjectStore
@@ -114,6 +115,25 @@ def test_a_driver_that_ends_before_it_owns_the_log_leaves_the_rows(
         finally:
             answers.set()
     assert parts(folder) == before
+    started(frame, root, output, **HA).wait(WAIT_MS)
+    assert committed(output) == EXPECTED
+
+
+def test_ctrl_c_while_a_job_begins_ends_it_in_order_and_leaves_the_rows(
+    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JobMaster went on without slots, and the rows that its checkpoint names were deleted."""
+    root, output = tmp_path / "checkpoints", tmp_path / "output"
+
+    def interrupted(self: JobHosting, client: JobClient, *_more: Any) -> None:
+        wait_until(lambda: client.report().completed >= 2, "checkpoints")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobHosting, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            started(frame, root, output, **HA)
+    wait_until(lambda: not any(thread.name == "penstock-driver" for thread in threading.enumerate()), "its end", 10)
     started(frame, root, output, **HA).wait(WAIT_MS)
     assert committed(output) == EXPECTED
 

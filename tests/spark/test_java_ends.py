@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,14 @@ def strike():
     elif how == "stopping":
         job.stop_with_savepoint(savepoint_directory=str(again.parent / "savepoints"))
         kill_java()
+    elif how == "hanging":
+        java = SparkContext._gateway.proc.pid
+        os.kill(java, signal.SIGSTOP)
+        before = job.report().completed
+        while job.report().completed < before + 3:  # the job does without Spark
+            time.sleep(0.01)
+        print("now hanging", java, time.time(), file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
     elif how == "stopped by Spark":
         say("stopped")
         SparkContext._active_spark_context._jsc.stop()
@@ -113,11 +124,15 @@ def run(tmp_path: Path, how: str) -> tuple[int, str, float]:
     options = ("execution.checkpointing.interval=100 ms", f"execution.checkpointing.dir={tmp_path / 'checkpoints'}")
     defined = [part for option in options for part in ("-D", option)]
     given = [sys.executable, "-m", "penstock.cli.main", "run", "--ha", "-p", "2", *defined, str(program), how]
-    done = subprocess.run(
-        [*given, str(tmp_path / "out"), str(tmp_path / "again")],
-        cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stderr, time.time()
+    # To a file, because a Java process that hangs keeps a pipe open.
+    with (tmp_path / "told").open("w+", encoding="utf-8") as told:
+        done = subprocess.run(
+            [*given, str(tmp_path / "out"), str(tmp_path / "again")],
+            cwd=ROOT, env=surroundings(), stdout=told, stderr=told, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+        ended_s = time.time()
+        told.seek(0)
+        return done.returncode, told.read(), ended_s
 
 
 @pytest.mark.parametrize("how", ["running", "stopped by the program", "restarting", "stopping", "stopped by Spark"])
@@ -136,6 +151,20 @@ def test_a_driver_without_its_spark_ends_within_seconds_and_is_resumed(tmp_path:
     assert code == 0, told
     if how != "stopping":
         assert committed(tmp_path / "out") == {str(i): 1 for i in range(1000)}
+
+
+def test_a_java_that_hangs_is_no_reason_to_fail_and_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """A driver waited two minutes for a cancellation that Java never answered."""
+    code, told, ended_s = run(tmp_path, "hanging")
+    struck = re.search(r"^now hanging (\d+) ([\d.]+)$", told, re.MULTILINE)
+    assert struck is not None, told
+    with suppress(ProcessLookupError):
+        os.kill(int(struck[1]), signal.SIGKILL)
+    assert code == 128 + signal.SIGTERM, told
+    assert ended_s - float(struck[2]) < 2 * END_S_MAX and "did not end within" not in told, told
+    code, told, _ = run(tmp_path, "hanging")
+    assert code == 0, told
+    assert committed(tmp_path / "out") == {str(i): 1 for i in range(1000)}
 
 
 @pytest.mark.parametrize("how", ["starting", "writing a DataFrame"])
