@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
-from penstock.datastream.connectors.base import SinkError
+from penstock.datastream.connectors.base import RefusedRecord, SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, ParquetBulkWriters
 from penstock.datastream.connectors.files import file_writer
 from penstock.datastream.connectors.files.file_formats import FileWriteFormat
@@ -319,5 +319,5 @@ class TestBadOutputIsNamed:
     def test_a_name_that_is_too_long(self, tmp_path: Path) -> None:
         row_type = Types.ROW_NAMED(["id", "s"], [Types.INT(), Types.STRING()])
         run = SinkRun(sink_of(tmp_path, "s"), [batch([(1, "x" * 300)], row_type)], row_type)
-        with pytest.raises(SinkError, match=r"s=xxx.* is no name of a directory in .*: it has 302 bytes, and 255"):
+        with pytest.raises(RefusedRecord, match=r"s=xxx.* is no name of a directory in .*: it has 302 bytes, and 255"):
             run.finish()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from typing import BinaryIO
 
-from penstock.datastream.connectors.base import SinkError
+from penstock.datastream.connectors.base import RefusedRecord
 from penstock.datastream.connectors.files.file_parts import DIRECTORY_WAY_OUT, FileCommittable, PartNames
 
 _NAME_BYTES_MAX = 255
@@ -63,11 +63,11 @@ class PartDirectory(ABC):
             bucket: Its path, relative to this directory.
 
         Raises:
-            SinkError: It cannot be one.
+            RefusedRecord: It cannot be one.
         """
         for name in bucket.split("/"):
             if len(os.fsencode(name)) > _NAME_BYTES_MAX:
-                raise SinkError(
+                raise RefusedRecord(
                     f"{name[:100]}... is no name of a directory in {self.place}: it has {len(os.fsencode(name))} "
                     f"bytes, and {_NAME_BYTES_MAX} is the most. Make buckets of a column with shorter values."
                 )

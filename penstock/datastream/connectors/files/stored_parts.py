@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-from penstock.datastream.connectors.base import OutputGone, SinkError
+from penstock.datastream.connectors.base import OutputGone, RefusedRecord, SinkError
 from penstock.datastream.connectors.files.file_parts import (
     OF_A_SAVEPOINT,
     FileCommittable,
@@ -94,7 +94,7 @@ class StoredParts(PartDirectory):
     def check_bucket(self, bucket: str) -> None:
         super().check_bucket(bucket)
         if any(name.startswith(".") for name in bucket.split("/")):
-            raise SinkError(f"{bucket!r} is no bucket in {self.place}: names that begin with '.' are hidden")
+            raise RefusedRecord(f"{bucket!r} is no bucket in {self.place}: names that begin with '.' are hidden")
 
     def flush(self, file: BinaryIO) -> int:
         file.flush()
