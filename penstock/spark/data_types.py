@@ -76,6 +76,11 @@ def _ours(spark: sql.DataType, column: str) -> ColumnType:
         fields = tuple(_ours(f.dataType, f"{column}.{f.name}") for f in spark.fields)
         return RowType(fields, tuple(spark.names))
     if isinstance(spark, sql.DecimalType):
+        if spark.scale < 0:  # Spark has these with spark.sql.legacy.allowNegativeScaleOfDecimal
+            raise UnsupportedType(
+                f"column {column!r} is Spark's {spark.simpleString()}, and there are no decimals of a negative scale "
+                f"here: cast it, e.g. to decimal({min(38, spark.precision - spark.scale)},0), before from_spark()"
+            )
         return scalar.decimal_type(spark.precision, spark.scale)
     ours = _TO_OURS.get(type(spark))
     if ours is None or (isinstance(spark, sql.StringType) and spark != sql.StringType()):
