@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
-_INSTALLED = tuple({f"{prefix}/" for prefix in (sys.prefix, sys.base_prefix)})
+_OURS = Path(__file__).parents[2]
+_INSTALLED = tuple({f"{folder}/" for folder in (sys.prefix, sys.base_prefix, _OURS)})
 
 
 @dataclass
