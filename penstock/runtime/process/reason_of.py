@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.common.failures import OperatorFailure, summary
 from penstock.common.program_classes import MissingClass
 from penstock.datastream.connectors.base import PermanentError
+from penstock.protocol.values.keys import UnsupportedKey
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.state.backend import StateSchemaError
 from penstock.storage.damage import DAMAGE
@@ -19,7 +20,8 @@ def reason_of(error: BaseException) -> SubtaskFailureReason:
         return SubtaskFailureReason.DAMAGED_RANGE
     if isinstance(error, DAMAGE):
         return SubtaskFailureReason.DAMAGE
-    is_permanent = isinstance(cause, PermanentError | StateSchemaError | MissingClass)
+    # A row whose key has no encoding comes again after each restart.
+    is_permanent = isinstance(cause, PermanentError | StateSchemaError | MissingClass | UnsupportedKey)
     return SubtaskFailureReason.PERMANENT if is_permanent else SubtaskFailureReason.FUNCTION
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from enum import Enum
 from typing import Any, Callable, Iterator
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.connectors.base import Sink, SinkWriter, SourceError, WriterContext
 from penstock.protocol.values.messages import Message, SubtaskFailed
+from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, already_open, graph_of
 
@@ -123,6 +125,19 @@ def test_the_operator_is_named_and_his_lines_come_first(case: str) -> None:
     assert "test_failures.py" in lines[1], failure.traceback
     assert lines[-1].startswith("ZeroDivisionError: ")
     assert "penstock" + "/runtime" not in failure.traceback, "none of our frames"
+
+
+class Color(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("key", "declared"), [(None, None), (Color.RED, None), (None, LONG), ("text", LONG), (2**70, LONG)]
+)
+def test_a_key_that_has_no_encoding_is_not_restarted_for_ever(key: Any, declared: Any) -> None:
+    """The row comes again after each restart."""
+    failure = failed(lambda s: s.key_by(lambda row: key, declared).map(lambda x: x, LONG).sink_to(CommittedRows()))
+    assert failure.reason is SubtaskFailureReason.PERMANENT, failure.error
 
 
 def test_what_open_raises_is_told_like_the_rest() -> None:
