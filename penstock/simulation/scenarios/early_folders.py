@@ -43,7 +43,7 @@ class StorageFailsBeforeTheLogIsOwned(_StoredRows):
 
 
 class SuspendedBeforeTheLogIsOwned(_StoredRows):
-    """A driver resumes the job, and its user suspends it before its fence is there."""
+    """A driver resumes the job, and its user suspends it before its fence is there. It deletes no rows."""
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster, log = self.cluster, self.cluster.job.log

@@ -173,7 +173,8 @@ def test_columns_of_all_kinds_arrive_as_python_values(tmp_path: Path) -> None:
     pq.write_table(pa.table(values), path)
     first, second = read_all(FileSource.for_parquet(path))
     assert (first.small, first.unsigned, first.category, first.price) == (1, 2**40, "a", decimal.Decimal("1.50"))
-    assert (first.at, first.day) == (datetime.datetime(2013, 1, 1, 5), datetime.date(2013, 1, 1))
+    at = datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC)
+    assert (first.at, first.day) == (at, datetime.date(2013, 1, 1))
     assert (first.tags, first.inner.a) == (["x", "y"], 1)
     assert (second.small, second.price, second.at, second.tags, second.inner) == (None, None, None, None, None)
 

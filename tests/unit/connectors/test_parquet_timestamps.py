@@ -91,7 +91,7 @@ def test_timestamps_in_lists_and_rows_too(tmp_path: Path, int96: bool, lossy: in
 
 def test_instants_with_a_zone_are_in_utc(tmp_path: Path) -> None:
     path = written(tmp_path, pa.array([NOON_NS + 1], pa.timestamp("ns", "Europe/Vienna")), int96=False)
-    assert read(path, LossyTimestamps.COERCE) == [NOON]
+    assert read(path, LossyTimestamps.COERCE) == [NOON.replace(tzinfo=datetime.UTC)]
 
 
 def test_the_way_may_be_named_by_its_text() -> None:

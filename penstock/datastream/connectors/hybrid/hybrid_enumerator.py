@@ -25,7 +25,7 @@ class HybridEnumerator(SplitEnumerator):
     has, and only then; so the second request says that this reader has finished the source. Which readers have is not
     in a snapshot: after a restore each gets the mark again.
 
-    A reader for which the last source has no split gets a mark, too. Without this: it goes on waiting for splits that
+    A reader for which the last source has no split gets a mark, too. Without this: it still waits for splits that
     continue its former ones, and holds event time back for ever.
 
     Between two requests, a reader must not get anything but the answer to the first one, or the second could come from
