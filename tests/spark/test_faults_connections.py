@@ -185,10 +185,10 @@ def test_a_stranger_who_says_nothing_holds_up_nobody(tmp_path: Path) -> None:
     assert time.monotonic() - started < 90
 
 
-def test_a_slot_waits_until_a_busy_spark_has_taken_its_cancellation(
+def test_a_slot_ends_as_a_success_however_busy_spark_is(
     quick_session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[A process that ends before Spark has cancelled its job is a crashed worker to Spark, with a stack trace.]"""
+    """It was cancelled once, and a process that ended before that was a crashed worker to Spark, with a stack trace."""
     cancel = SparkContext.cancelJobsWithTag
 
     def cancel_late(context: SparkContext, tag: str) -> None:
@@ -203,4 +203,4 @@ def test_a_slot_waits_until_a_busy_spark_has_taken_its_cancellation(
     substrate = Substrate(quick_session.sparkContext, "local[4]", True, "127.0.0.1")
     tag = f"penstock-{client.get_job_id()}-slot-0-1"
     wait_until(lambda: task_places(substrate, tag)[-1].status != "RUNNING", "the end of the slot's task")
-    assert [place.status for place in task_places(substrate, tag)] == ["KILLED"]
+    assert [place.status for place in task_places(substrate, tag)] == ["SUCCESS"]

@@ -64,7 +64,8 @@ def test_each_failure_is_told_with_its_count_until_the_restarts_are_used_up(
     assert told.index("Traceback") < told.index("ValueError: cannot parse 777") < told.index("Failure 1 of this job")
     assert "penstock: Failure 2 of this job" in told and "Failure 3" not in told
     assert "penstock: Traceback" not in told
-    assert f'File "{__file__}"' in told.split("\n")[1]
+    lines = told.split("\n")
+    assert f'File "{__file__}"' in lines[next(i for i, line in enumerate(lines) if "Traceback" in line) + 1]
     assert "operator 'parse': ValueError: cannot parse 777" in message
     assert "this was failure 3 of it, and all 2 restarts" in message
     assert client.report().restarts == 2
