@@ -152,7 +152,7 @@ ADVICE = {
 
 
 def advice_for(kind: type, name: str) -> str | None:
-    """Return what to use in place of a method.
+    """Return the advice for a missing method.
 
     Args:
         kind: The class that was asked for it.

@@ -205,7 +205,7 @@ class DecimalType(BasicType):
 
     @property
     def scale(self) -> int:
-        """Return how many digits are behind the point."""
+        """Return the number of digits behind the point."""
         return int(self.arrow.scale)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:

@@ -119,7 +119,7 @@ def _widening(stored: ColumnType, declared: ColumnType) -> Convert | None:
 
 
 def _whole_digits(stored: ColumnType) -> int | None:
-    """Return how many digits a number may have before the point; None if it is no number of a fixed size."""
+    """Return the largest number of digits before the point; None if it is no number of a fixed size."""
     if isinstance(stored, scalars.DecimalType):
         return stored.precision - stored.scale
     return len(str(2 ** (stored.arrow_type.bit_width - 1))) if stored in _WHOLE else None

@@ -20,7 +20,7 @@ from penstock.common.arrow_types import UnsupportedColumn
 
 
 class LossyTimestamps(Enum):
-    """Chooses what becomes of timestamps with digits behind the microsecond, which `SQL_TIMESTAMP` does not hold."""
+    """Chooses the treatment of timestamps with digits behind the microsecond, which `SQL_TIMESTAMP` does not hold."""
 
     REFUSE = "refuse"
     """Fail the job. The error names file, row and column."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 _BATCHES_MAX = 256
 _BATCH_BYTES = 1024
-"""What a batch costs, however few its rows."""
+"""Estimated overhead of a batch, whatever its number of rows."""
 
 
 class _Bucket:

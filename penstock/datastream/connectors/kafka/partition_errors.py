@@ -1,4 +1,4 @@
-"""Says what an error of a partition means for the job that reads it."""
+"""Turns the client's errors of a partition into errors of the source; passing ones are left out."""
 
 from __future__ import annotations
 
