@@ -86,7 +86,8 @@ class TheWatermarkOfASilentSourceIsInFlight(_OneSource):
         self.has_reached = False
 
     def declare(self, job: WorkloadBuilder) -> None:
-        delayed = self.delayed(job, (3000, 3000), timeout_ms=600)
+        # It never says that it is idle, either: that would be an event, and all that is behind it would look again.
+        delayed = self.delayed(job, (3000, 3000), timeout_ms=10**6)
         job.sink(delayed, delayed.parallelism)
 
     def is_right(self, metadata: Metadata) -> bool:
