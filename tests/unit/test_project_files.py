@@ -53,9 +53,19 @@ def test_entry_points_lead_somewhere(target: str) -> None:
 
 PAGES = sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))
 DOCUMENTS = [
-    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/RESULTS.md", "benchmarks/HISTORY.md",
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "news/README.md", "benchmarks/RESULTS.md",
+    "benchmarks/HISTORY.md",
     *PAGES,
 ]  # fmt: skip
+
+
+def test_news_have_a_kind_that_a_release_collects() -> None:
+    collected = tomllib.loads((ROOT / "towncrier.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
+    kinds = "|".join(kind["directory"] for kind in collected["type"])
+    news = [path for path in (ROOT / "news").iterdir() if path.name not in collected["ignore"]]
+    assert not [path.name for path in news if not re.fullmatch(rf"\+[a-z0-9-]+\.({kinds})\.md", path.name)]
+    assert all(path.read_text(encoding="utf-8").strip() for path in news)
+    assert collected["start_string"] in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
