@@ -1,4 +1,4 @@
-"""`make bench`: our benchmarks beside their peers, in turns, and the newest figures in RESULTS.md.
+"""`make bench`: our benchmarks beside their peers, in turns, and the newest figures in HISTORY.md and RESULTS.md.
 
     bench.py [seconds=60] [rounds=1] [only=pressure,throughput,...]
 
@@ -22,7 +22,8 @@ from typing import Any
 from measure import FLINK, MEMORY_SECONDS, OURS, PYFLINK, SPARK, Figures, Row
 from measures import rows_of
 from measuring import Arguments, parse_arguments
-from results import HISTORY, RESULTS, write
+from results import HISTORY, RESULTS
+from results_page import write
 
 HERE = Path(__file__).resolve().parent
 GROUPS = (

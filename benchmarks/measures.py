@@ -1,4 +1,4 @@
-"""Declares what is claimed. A title names one measure, and one row of RESULTS.md."""
+"""Declares what is claimed. A title names one measure, and one row of the newest figures in HISTORY.md."""
 
 from __future__ import annotations
 

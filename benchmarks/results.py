@@ -1,4 +1,4 @@
-"""RESULTS.md and HISTORY.md: one table of the newest figures, and every run behind it.
+"""HISTORY.md: one table of the newest figures, and every run behind it. RESULTS.md is made of that table.
 
 A row of the table is one measure. A new run replaces the rows that it has measured, whole: a ratio is of one run. Rows
 that no benchmark here writes (times of `make test`, counts of seeds) are kept below the others, and changed by hand.
@@ -44,16 +44,16 @@ class Table:
         """Raises ValueError where the table is missing, or a row has not a cell for each column."""
         lines = text.splitlines()
         if lines.count(HEADER) != 1:
-            raise ValueError(f"RESULTS.md needs one table, which begins with the line {HEADER!r}")
+            raise ValueError(f"HISTORY.md needs one table of the newest figures, which begins with the line {HEADER!r}")
         start = lines.index(HEADER) + 2
         end = next((n for n in range(start, len(lines)) if not lines[n].startswith("|")), len(lines))
         rows: dict[str, Cells] = {}
         for row in lines[start:end]:
             cells = tuple(cell.strip() for cell in row.strip("|").split("|"))
             if len(cells) != len(COLUMNS) or not all(cells):
-                raise ValueError(f"a row of RESULTS.md has not a cell for each of {', '.join(COLUMNS)}: {row}")
+                raise ValueError(f"a row of the newest figures has not a cell for each of {', '.join(COLUMNS)}: {row}")
             if cells[0] in rows:
-                raise ValueError(f"RESULTS.md has two rows for {cells[0]!r}")
+                raise ValueError(f"HISTORY.md has two rows for {cells[0]!r}")
             rows[cells[0]] = cells
         return cls(lines[:start], rows, lines[end:])
 
@@ -77,11 +77,3 @@ def insert(text: str, new: str) -> str:
     if not marker:
         raise ValueError(f"HISTORY.md has lost its line {NEWEST_BELOW!r}")
     return f"{head}{marker}\n\n{new}\n{older.lstrip()}"
-
-
-def write(measured: Sequence[Row], section: str, when: str, revision: str) -> None:
-    """Renews both files."""
-    table = Table.of(RESULTS.read_text(encoding="utf-8")).renewed(measured, when, revision)
-    history = insert(HISTORY.read_text(encoding="utf-8"), section)
-    RESULTS.write_text(str(table), encoding="utf-8")
-    HISTORY.write_text(history, encoding="utf-8")

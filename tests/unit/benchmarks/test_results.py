@@ -1,16 +1,18 @@
-"""RESULTS.md is one table with one row per measure, and HISTORY.md has the runs, the newest first."""
+"""HISTORY.md has one table with a row per measure, and the runs, the newest first. RESULTS.md is made of the table."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 
 from measure import OURS, Figures, Row
 from measures import MEASURES, rows_of
-from results import COLUMNS, HEADER, HISTORY, MISSED, NEWEST_BELOW, NOTHING, RESULTS, Table, insert, table_line
+from results import COLUMNS, HEADER, HERE, HISTORY, MISSED, NEWEST_BELOW, NOTHING, RESULTS, Table, insert, table_line
+from results_page import CHART, HEADLINES, chart, page, times_better
 
-TEXT = RESULTS.read_text(encoding="utf-8")
+TEXT = HISTORY.read_text(encoding="utf-8")
 DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d)?")
 REVISION = re.compile(r"[0-9a-f]{7,}(-dirty)?((, | to )[0-9a-f]{7,})*")
 
@@ -27,8 +29,26 @@ def test_the_table_says_what_when_and_of_which_revision() -> None:
         assert all(row[bound][0] in "≤≥-0123456789" for bound in ("must", "aim")), row
 
 
-def test_there_is_one_table_and_no_history() -> None:
-    assert TEXT.count("\n|---") == 1 and "\n## " not in TEXT
+def test_the_page_and_its_chart_are_made_of_the_table() -> None:
+    """Fails where one was changed alone; `results_page.write` makes them again."""
+    rows = Table.of(TEXT).rows
+    assert page(rows) == RESULTS.read_text(encoding="utf-8")
+    assert chart(rows) == (HERE / CHART).read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_page() -> None:
+    assert len(HEADLINES) == 10
+    assert len(RESULTS.read_text(encoding="utf-8").splitlines()) < 40
+    better = {measure.title: measure.better for measure in MEASURES}
+    assert all(better.get(h.measure, h.better) == h.better for h in HEADLINES)
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer", "better", "factor"),
+    [("2 ms", "1,000 ms (Flink)", "less", 500), ("1,500", "3,000 (Flink)", "more", 0.5), ("2 ms", "-", "less", None)],
+)
+def test_twice_as_good_is_2(ours: str, peer: str, better: Literal["less", "more"], factor: float | None) -> None:
+    assert times_better(ours, peer, better) == factor
 
 
 def test_titles_are_those_of_the_measures_and_their_bounds_are_the_same() -> None:
