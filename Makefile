@@ -53,7 +53,7 @@ test: lint ## lint, types and the tests of everything, in ten minutes on two cor
 	@echo "== unit tests, properties and simulation ($(TESTS) at a time)"
 	@$(PY) -m pytest -q -n $(TESTS) $(SHARED) $(NAMED) -m "not thorough" tests/unit tests/properties tests/buckets tests/simulation
 	@echo "== simulation, seeds $(SEEDS)"
-	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
+	@$(PY) -m simulation --seeds $(SEEDS) -j $(JOBS)
 	@echo "== tests on a real Spark, with kills ($(SPARKS) at a time)"
 	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) -m "not thorough" tests/spark
 
@@ -61,7 +61,7 @@ test-thorough: setup ## broken rules in the simulation, more seeds, killed clust
 	@echo "== broken rules that the simulation has to see, and more examples ($(JOBS) at a time)"
 	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) -m thorough tests/unit tests/simulation
 	@echo "== simulation, seeds $(MORE_SEEDS)"
-	@$(PY) -m penstock.simulation --seeds $(MORE_SEEDS) -j $(JOBS)
+	@$(PY) -m simulation --seeds $(MORE_SEEDS) -j $(JOBS)
 	@echo "== a real Spark: clusters and drivers that are killed, programs of the documentation ($(SPARKS) at a time)"
 	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) -m thorough tests/spark tests/chaos
 
@@ -93,7 +93,7 @@ lint: setup ## the formatter's layout, ruff, and mypy, strict
 
 simulate: setup ## the simulated cluster; SEEDS=0:20000 for more
 	@echo "== simulation, seeds $(SEEDS)"
-	@$(PY) -m penstock.simulation --seeds $(SEEDS) -j $(JOBS)
+	@$(PY) -m simulation --seeds $(SEEDS) -j $(JOBS)
 
 bench: setup ## our benchmarks beside their peers, in turns; renews benchmarks/RESULTS.md (needs a JDK)
 	@echo "== benchmarks: this takes over an hour (BENCH=only=... for some), and wants the machine for itself"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.simulation.files_in_memory import files_in_memory
+from simulation.files_in_memory import files_in_memory
 from tests.slow_tests import SLOW, THOROUGH
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000

@@ -32,14 +32,14 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.functions import MapFunction
 from penstock.protocol.channel.ends import InputChannel, OutputChannel
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
-from penstock.simulation import world_hooks
-from penstock.simulation.cluster import Cluster
-from penstock.simulation.faults import FaultPlan
-from penstock.simulation.scale import Scale, scaled
-from penstock.simulation.settings import BASE_OPTIONS, Bounds, Pace
-from penstock.simulation.simulated_functions import Busy
-from penstock.simulation.workload import WorkloadBuilder
-from penstock.simulation.world import World
+from simulation import world_hooks
+from simulation.cluster import Cluster
+from simulation.faults import FaultPlan
+from simulation.scale import Scale, scaled
+from simulation.settings import BASE_OPTIONS, Bounds, Pace
+from simulation.simulated_functions import Busy
+from simulation.workload import WorkloadBuilder
+from simulation.world import World
 
 DEFAULTS = {"slots": "2,8,32,64,200", "cost_ms": "2", "row_bytes": "100", "ms": "2000", "samples": "20", "chart": ""}
 KEYS_PER_SLOT = 64

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.datastream.connectors.kafka.producers import ProducerPool, TransactionalProducer
 from penstock.datastream.connectors.kafka.transactions import End, TransactionName
-from penstock.simulation.transaction_broker import Fenced, TransactionBroker
+from simulation.transaction_broker import Fenced, TransactionBroker
 from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, topic
 from tools.kafka_broker import KafkaBroker
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from penstock.simulation.running import run_seed
-from penstock.simulation.scenarios import run_scenario
+from simulation.running import run_seed
+from simulation.scenarios import run_scenario
 from tests.simulation.sensitive_seeds import seeds_of
 
 SEEDS_MAX = 30

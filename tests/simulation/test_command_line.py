@@ -1,4 +1,4 @@
-"""Tests what `python -m penstock.simulation` prints."""
+"""Tests what `python -m simulation` prints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.protocol.channel import ends as channel
-from penstock.simulation import command_line
-from penstock.simulation.command_line import main
-from penstock.simulation.plan import read_plan
-from penstock.simulation.running import plan_as_read, run_seed
-from penstock.simulation.tasks import Task
+from simulation import command_line
+from simulation.command_line import main
+from simulation.plan import read_plan
+from simulation.running import plan_as_read, run_seed
+from simulation.tasks import Task
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_a_failure_prints_its_seed_a_trace_and_the_command_that_shows_it_again(
     assert lines[-1] == "1 seeds, 1 violations"
     assert any(line.startswith(f"seed {seed} FAILED") for line in lines)
     assert f"  plan: build/simulation/{seed}.json" in lines
-    assert f"  again: python -m penstock.simulation --plan build/simulation/{seed}.json --trace" in lines
+    assert f"  again: python -m simulation --plan build/simulation/{seed}.json --trace" in lines
     assert sum("<- slot" in line or "step " in line for line in lines) > 50
 
 
@@ -65,7 +65,7 @@ def test_a_written_plan_fails_as_its_seed_did(
     lines = capsys.readouterr().out.splitlines()
     assert f"plan {path} FAILED: {verdict.summary}" in lines
     assert lines[-1] == f"1 plan, {len(verdict.violations)} violations"
-    assert f"  again: python -m penstock.simulation --plan {path} --trace" in lines
+    assert f"  again: python -m simulation --plan {path} --trace" in lines
 
 
 def test_a_plan_that_holds_every_rule_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_nonsense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture
 
 
 def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "penstock.simulation", "--seeds", "2:8", "-j", "2"]
+    command = [sys.executable, "-m", "simulation", "--seeds", "2:8", "-j", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     parallel = done.stdout.splitlines()
     assert parallel[-1:] == ["6 seeds, 0 violations"], done.stderr

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.simulation import files_in_memory as module
-from penstock.simulation.files_in_memory import files_in_memory
+from simulation import files_in_memory as module
+from simulation.files_in_memory import files_in_memory
 
 WHERE = [sys.executable, "-c", "import tempfile; print(tempfile.gettempdir())"]
 

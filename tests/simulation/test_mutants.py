@@ -22,10 +22,10 @@ from penstock.protocol.values.log_entries import Fence
 from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.subtask import column_work, snapshot_source, subtask_opening
-from penstock.simulation import content_checker
-from penstock.simulation import faulty_store as simulated_store
 from penstock.state.heap import tables
 from penstock.storage import segments
+from simulation import content_checker
+from simulation import faulty_store as simulated_store
 from tests.simulation.finding import READ_DAMAGED, assert_found
 
 Patch = Callable[[Any, str, Any], None]

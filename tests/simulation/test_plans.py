@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.simulation import running
-from penstock.simulation.choices import STEPS, Choosing, PlanError
-from penstock.simulation.drawing import plan_of
-from penstock.simulation.fault_injector import FaultInjector
-from penstock.simulation.faults import KINDS
-from penstock.simulation.plan import decode_plan, read_plan
-from penstock.simulation.running import build, declare, plan_as_read, run_plan, run_seed
+from simulation import running
+from simulation.choices import STEPS, Choosing, PlanError
+from simulation.drawing import plan_of
+from simulation.fault_injector import FaultInjector
+from simulation.faults import KINDS
+from simulation.plan import decode_plan, read_plan
+from simulation.running import build, declare, plan_as_read, run_plan, run_seed
 
 
 def trace_of(plan: Any) -> str:
@@ -81,8 +81,8 @@ def test_a_plan_does_not_hang_on_how_seeds_are_drawn(monkeypatch: pytest.MonkeyP
     plan = plan_as_read(8)
     before = trace_of(plan)
     monkeypatch.setattr(running, "plan_of", None)
-    monkeypatch.setattr("penstock.simulation.workload.WorkloadShape.cost_ms_max", 99.0)
-    monkeypatch.setattr("penstock.simulation.settings.random_configuration", lambda *_: Configuration())
+    monkeypatch.setattr("simulation.workload.WorkloadShape.cost_ms_max", 99.0)
+    monkeypatch.setattr("simulation.settings.random_configuration", lambda *_: Configuration())
     assert trace_of(plan) == before
 
 

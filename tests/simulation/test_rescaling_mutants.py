@@ -23,10 +23,10 @@ from penstock.runtime.output import result_partition
 from penstock.runtime.subtask import feeds, snapshot_source
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_mail import StepResult
-from penstock.simulation.scenarios import scenario
-from penstock.simulation.settings import Bounds
 from penstock.state.columnar import columnar_backend as columnar_state
 from penstock.state.heap import hash_map
+from simulation.scenarios import scenario
+from simulation.settings import Bounds
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.protocol.job import ending
 from penstock.protocol.job.row_folders import Release, released_at_end, released_folders
-from penstock.simulation import stored_rows
-from penstock.simulation.stored_rows import StoredRows
+from simulation import stored_rows
+from simulation.stored_rows import StoredRows
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.simulation import output
-from penstock.simulation.command_line import main
-from penstock.simulation.plan import read_plan
-from penstock.simulation.running import Verdict, run_plan
-from penstock.simulation.scenarios import SCENARIOS, run_scenario
+from simulation import output
+from simulation.command_line import main
+from simulation.plan import read_plan
+from simulation.running import Verdict, run_plan
+from simulation.scenarios import SCENARIOS, run_scenario
 from tests.simulation.sensitive_seeds import SENSITIVE, seeds_of
 
 RUNS = 3
@@ -28,7 +28,7 @@ def test_the_schedule_comes_about_and_breaks_nothing(name: str) -> None:
         if len(verdicts) >= RUNS and any(v.occurred for v in verdicts):
             break
     failed = [f"seed {v.seed}: {violation}" for v in verdicts for violation in v.violations]
-    assert not failed, "\n".join([f"python -m penstock.simulation --scenario {name} --seeds <seed> --trace", *failed])
+    assert not failed, "\n".join([f"python -m simulation --scenario {name} --seeds <seed> --trace", *failed])
     assert any(v.occurred for v in verdicts), "in no run the schedule occurred: nothing is proved"
 
 
@@ -49,7 +49,7 @@ def test_a_schedule_that_nothing_steers_is_a_plan(
         assert verdict.violations and (verdict.plan is not None) is is_a_plan, name
     assert main(["--scenario", "ends-without-checkpoints", "--seeds", "1"]) == 1
     path = Path("build/simulation/ends-without-checkpoints-1.json")
-    assert f"  again: python -m penstock.simulation --plan {path} --trace" in capsys.readouterr().out.splitlines()
+    assert f"  again: python -m simulation --plan {path} --trace" in capsys.readouterr().out.splitlines()
     violations = run_scenario("ends-without-checkpoints", 1).violations
     assert run_plan(read_plan(path)).violations == violations != []
 

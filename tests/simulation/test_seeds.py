@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.simulation.running import Verdict, run_seed
+from simulation.running import Verdict, run_seed
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def verdicts() -> list[Verdict]:
 
 
 def test_no_rule_is_violated(verdicts: list[Verdict]) -> None:
-    again = "python -m penstock.simulation --trace --seeds"
+    again = "python -m simulation --trace --seeds"
     assert not [f"{again} {v.seed}: {v.summary}: {v.violations}" for v in verdicts if v.violations]
 
 

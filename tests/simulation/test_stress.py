@@ -26,17 +26,17 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
 from penstock.runtime.process.threads import ThreadScheduler
-from penstock.simulation import world_hooks
-from penstock.simulation.checkers import AnswerChecker, check_end
-from penstock.simulation.data_network import FrameQueue
-from penstock.simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
-from penstock.simulation.log_checker import LogChecker
-from penstock.simulation.output import Output
-from penstock.simulation.scale import SMALL, scaled
-from penstock.simulation.transaction_broker import TransactionBroker
-from penstock.simulation.workload import Workload, WorkloadBuilder
-from penstock.simulation.world import Process, World
-from penstock.simulation.world_hooks import Pending
+from simulation import world_hooks
+from simulation.checkers import AnswerChecker, check_end
+from simulation.data_network import FrameQueue
+from simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
+from simulation.log_checker import LogChecker
+from simulation.output import Output
+from simulation.scale import SMALL, scaled
+from simulation.transaction_broker import TransactionBroker
+from simulation.workload import Workload, WorkloadBuilder
+from simulation.world import Process, World
+from simulation.world_hooks import Pending
 
 END_S_MAX = 60.0
 DIRECTORY = "/checkpoints/" + "5eed" * 8
@@ -211,7 +211,7 @@ class ThreadedSlot:
 
 
 class ThreadedCluster:
-    """Implements `penstock.simulation.world_hooks.WorldHooks`, too."""
+    """Implements `simulation.world_hooks.WorldHooks`, too."""
 
     def __init__(self, workload: Workload, identity: JobIdentity, failures: int) -> None:
         self.workload = workload

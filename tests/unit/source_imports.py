@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+OURS = ("penstock", "simulation")
+"""The packages whose rooms and imports are checked: the one that users install, and the one that proves it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ def python_files(*folders: str) -> list[Path]:
 def room_of_module(module: str) -> str | None:
     """The room of the house that a dotted name of ours lies in; None for `penstock` itself. What `python -m penstock`
     runs is the command's."""
-    parts = module.split(".")[1:]
+    package, *parts = module.split(".")
+    if package == "simulation":
+        return package
     if not parts:
         return None
     if parts == ["__main__"]:

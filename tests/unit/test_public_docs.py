@@ -27,6 +27,8 @@ import penstock.datastream
 
 PACKAGES = (penstock.common, penstock.datastream)
 PENSTOCK = Path(penstock.common.__file__).parents[1]
+SIMULATION = PENSTOCK.parent / "simulation"
+FOLDERS = sorted(init.parent for top in (PENSTOCK, SIMULATION) for init in top.rglob("__init__.py"))
 
 NO_BEGINNING = frozenset({"who", "what", "whether", "of", "for", "from", "how", "where", "as", "the"})
 NO_SCHEDULE = (NO_BEGINNING - {"the"}) | {"which", "that", "whose", "when", "why", "from", "than", "but", "same"}
@@ -270,17 +272,16 @@ def bad_beginnings(path: Path) -> Iterator[str]:
         doc = ast.get_docstring(node)
         if doc is None:
             continue
-        is_schedule = isinstance(node, ast.ClassDef) and path.parent == PENSTOCK / "simulation" / "scenarios"
+        is_schedule = isinstance(node, ast.ClassDef) and path.parent == SIMULATION / "scenarios"
         word = first_word(doc)
         if word in NO_SCHEDULE if is_schedule else not is_verb(word):
             yield f"  {path}:{getattr(node, 'lineno', 1)} {doc.splitlines()[0]}"
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in PENSTOCK.glob("**/__init__.py")))
-def test_every_docstring_begins_with_a_verb(package: str) -> None:
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PENSTOCK.parent)))
+def test_every_docstring_begins_with_a_verb(folder: Path) -> None:
     """Checks those of modules and private names, too: their first line is what `help()` and editors show."""
-    files = [path for init in PENSTOCK.glob(f"**/{package}/__init__.py") for path in sorted(init.parent.glob("*.py"))]
-    found = [problem for path in files for problem in bad_beginnings(path)]
+    found = [problem for path in sorted(folder.glob("*.py")) for problem in bad_beginnings(path)]
     assert not found, "\n".join(["begin with a verb (or add it to VERBS):", *found])
 
 

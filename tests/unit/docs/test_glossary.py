@@ -26,6 +26,7 @@ REFUSED = {synonym: row[0] for row in ROWS for synonym in row[2].split(", ") if 
 WORDS = (r"\s+".join(map(re.escape, synonym.split())) for synonym in sorted(REFUSED, key=len, reverse=True))
 SYNONYM = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
+PACKAGES = [*sorted(f"penstock/{path.parent.name}" for path in ROOT.glob("penstock/*/__init__.py")), "simulation"]
 DOCUMENTS = ["PROTOCOL.md", "ARCHITECTURE.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
 NOT_PROSE = re.compile(
     r"^```.*?^```$"  # a block of code
@@ -66,11 +67,11 @@ def refused_in_document(text: str) -> list[tuple[int, str]]:
     return [(prose.count("\n", 0, match.start()) + 1, " ".join(match[0].lower().split())) for match in found]
 
 
-@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "penstock").glob("*/__init__.py")))
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_code_uses_no_refused_synonym(package: str) -> None:
     found = [
         f"  {path.relative_to(ROOT)}:{line}: {synonym!r} (write {REFUSED[synonym]!r})"
-        for path in sorted((ROOT / "penstock" / package).rglob("*.py"))
+        for path in sorted((ROOT / package).rglob("*.py"))
         for line, synonym in refused_in(path.read_text("utf-8"))
     ]
     assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *sorted(set(found))])

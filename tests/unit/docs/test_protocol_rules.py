@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.simulation.scenarios import SCENARIOS
+from simulation.scenarios import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def test_every_mutant_breaks_a_rule_that_names_it() -> None:
 def test_references_to_rules_resolve() -> None:
     """Rules and sections that code, tests and scenarios name."""
     lost, found = [], 0
-    for folder in ("penstock", "tests"):
+    for folder in ("penstock", "simulation", "tests"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for line in text.splitlines():
@@ -183,9 +183,7 @@ def test_references_to_rules_resolve() -> None:
     assert found >= REFERENCES_MIN
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "penstock" / "simulation" / "scenarios").glob("*.py")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", sorted((ROOT / "simulation" / "scenarios").glob("*.py")), ids=lambda p: p.stem)
 def test_a_file_of_scenarios_names_their_sections(path: Path) -> None:
     own = {scenario.section for scenario in SCENARIOS.values() if scenario.__module__.endswith(f".{path.stem}")}
     assert own <= set(references(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""))

@@ -1,0 +1,39 @@
+"""Tests section 8: programs that declare state otherwise than the one before, or keep it elsewhere."""
+
+from __future__ import annotations
+
+from penstock.protocol.values.metadata import Metadata
+from simulation.evolving_branch import evolve
+from simulation.expiring_branch import expire
+from simulation.scenarios.rescaling import Rescaled
+from simulation.scenarios.scenario import UNALIGNED, Scenario
+from simulation.settings import Pace
+from simulation.workload import WorkloadBuilder
+
+
+class DeclaredTypesChangeAtEveryResume(Rescaled):
+    """Rows in state gain fields and lose others, numbers become wider, and the backend is another one, again and again;
+    checkpoints between are incremental. What both types have keeps its value, and what was added is empty."""
+
+    section = 8
+    resumes_max = 6
+    changes_declarations = True
+    options = UNALIGNED | {
+        "execution.checkpointing.incremental": True,
+        "penstock.state.rocksdb.object-cache-size": "20 kb",
+    }
+    pace = Pace(work_ms=0.5, slot_start_ms=5.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=160, parallelism=2, cost_ms=0.5, keys=8, timed=None)
+        evolved = evolve(job, source, 3, cost_ms=0.3)
+        job.sink(expire(job, evolved, 60, False, False, "each row", 2, 0.2), 2)
+
+    def is_right(self, metadata: Metadata) -> bool:
+        return metadata.checkpoint_id % 3 == 0
+
+    def has_happened(self) -> bool:
+        return self.cluster.statistics.rescales > 2
+
+
+SCENARIOS: list[type[Scenario]] = [DeclaredTypesChangeAtEveryResume]

@@ -1,0 +1,52 @@
+"""Tests section 8: state that expires, over restarts and rescales."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from simulation.expiring_branch import expire
+from simulation.faults import FaultPlan
+from simulation.scenarios.scenario import UNALIGNED, Scenario
+from simulation.settings import Pace
+from simulation.workload import WorkloadBuilder
+
+INCREMENTAL: dict[str, Any] = UNALIGNED | {"execution.checkpointing.incremental": True}
+
+
+class StateExpiresOverRestarts(Scenario):
+    """Slots and drivers are killed, and the job is rescaled, while entries get old: some expire before a restart, some
+    while nothing runs, some long after it. Nobody sees one that has expired, and none is lost before."""
+
+    section = 8
+    options = INCREMENTAL
+    pace = Pace(work_ms=0.5, slot_start_ms=20.0)
+    faults = FaultPlan(kinds=("kill_slot", "rescale", "kill_driver"), count=6, gap_ms=50.0)
+    cleanup: ClassVar[str] = "background"
+    updates_on_read: ClassVar[bool] = False
+    ttl_ms: ClassVar[int] = 40
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        source = job.source(kind="ranges", rows=120, parallelism=2, cost_ms=0.5, keys=8, timed=None)
+        expired = expire(job, source, self.ttl_ms, self.updates_on_read, False, self.cleanup, 3, 0.3)
+        job.sink(expired, 2)
+
+    def has_happened(self) -> bool:
+        return self.cluster.statistics.generations > 1
+
+
+class StateThatIsReadLivesOn(StateExpiresOverRestarts):
+    """A read prolongs the life of an entry, and nothing else changes it. The next checkpoint has the new time."""
+
+    cleanup = "none"
+    updates_on_read = True
+    ttl_ms = 120
+
+
+class StateOnDiskExpiresOverRestarts(StateExpiresOverRestarts):
+    """The same, with entries that are in RocksDB, and in memory only if they were used lately: what a scan finds
+    expired may be younger there."""
+
+    options = INCREMENTAL | {"state.backend.type": "rocksdb", "penstock.state.rocksdb.object-cache-size": "20 kb"}
+
+
+SCENARIOS: list[type[Scenario]] = [StateExpiresOverRestarts, StateThatIsReadLivesOn, StateOnDiskExpiresOverRestarts]
