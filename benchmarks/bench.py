@@ -56,37 +56,40 @@ class Case:
     peers: dict[str, Command] = field(default_factory=dict)
 
 
+def throughput(workload: str, seconds: str) -> list[Case]:
+    call, rows = f"workload={workload}", f"rows={THROUGHPUT_ROWS}"
+    peers = {FLINK: ("flink-throughput", call, rows), SPARK: ("spark", workload, "2000000", seconds)}
+    python = ("throughput.py", call, "functions=python", "rows=6000000")
+    return [
+        Case(workload, "throughput", ("throughput.py", call, rows), peers),
+        Case(f"{workload} python", "throughput", python),
+    ]
+
+
+def udf(workload: str) -> Case:
+    ours, theirs = UDF_ROWS[workload]
+    peers: dict[str, Command] = {
+        side: ("pyflink", mode, theirs, workload) for side, mode in zip(PYFLINK, ("process", "thread"))
+    }
+    return Case(workload, "udf", ("udf.py", f"workload={workload}", f"rows={ours}"), peers)
+
+
+def keyed_state() -> list[Case]:
+    rows, keys = PYTHON_STATE
+    peers: dict[str, Command] = {
+        side: ("pyflink-state", mode, rows, keys) for side, mode in zip(PYFLINK, ("process", "thread"))
+    }
+    python = ("keyed_state.py", "functions=python", f"rows={rows}", f"keys={keys}")
+    return [
+        Case("keyed state", "keyed-state", ("keyed_state.py",), {FLINK: ("flink-state",)}),
+        Case("keyed state python", "keyed-state", python, peers),
+    ]
+
+
 def cases(seconds: str) -> list[Case]:
     def pressure(name: str, *arguments: str, peer: bool = True) -> Case:
         theirs = {FLINK: ("flink-pressure", f"seconds={seconds}", *arguments)} if peer else {}
         return Case(name, "pressure", ("pressure.py", f"seconds={seconds}", *arguments), theirs)
-
-    def throughput(workload: str) -> list[Case]:
-        call, rows = f"workload={workload}", f"rows={THROUGHPUT_ROWS}"
-        peers = {FLINK: ("flink-throughput", call, rows), SPARK: ("spark", workload, "2000000", seconds)}
-        python = ("throughput.py", call, "functions=python", "rows=6000000")
-        return [
-            Case(workload, "throughput", ("throughput.py", call, rows), peers),
-            Case(f"{workload} python", "throughput", python),
-        ]
-
-    def udf(workload: str) -> Case:
-        ours, theirs = UDF_ROWS[workload]
-        peers: dict[str, Command] = {
-            side: ("pyflink", mode, theirs, workload) for side, mode in zip(PYFLINK, ("process", "thread"))
-        }
-        return Case(workload, "udf", ("udf.py", f"workload={workload}", f"rows={ours}"), peers)
-
-    def keyed_state() -> list[Case]:
-        rows, keys = PYTHON_STATE
-        peers: dict[str, Command] = {
-            side: ("pyflink-state", mode, rows, keys) for side, mode in zip(PYFLINK, ("process", "thread"))
-        }
-        python = ("keyed_state.py", "functions=python", f"rows={rows}", f"keys={keys}")
-        return [
-            Case("keyed state", "keyed-state", ("keyed_state.py",), {FLINK: ("flink-state",)}),
-            Case("keyed state python", "keyed-state", python, peers),
-        ]
 
     return [
         pressure("aligned"),
@@ -102,8 +105,8 @@ def cases(seconds: str) -> list[Case]:
             ("savepoints.py",),
             {FLINK: ("flink-pressure", "seconds=15", "savepoints=5", UNALIGNED)},
         ),
-        *throughput("reduce"),
-        *throughput("window"),
+        *throughput("reduce", seconds),
+        *throughput("window", seconds),
         udf("map"),
         udf("udf"),
         Case("calls", "calls", ("batch_calls.py",)),

@@ -64,14 +64,7 @@ class SourceSteps(Choosing):
         )
         # If each reader has a split of its own, time may start again in each of them.
         relative = kind == "owned"
-        if kind == "collection":
-            bounds, parallelism = [0], self.replace_choice("parallelism", 1)
-        elif kind != "ranges":
-            bounds = [rows * part // parallelism for part in range(parallelism)]
-        else:
-            bounds = self.choose("bounds", lambda: self._bounds(rows, parallelism))
-            if bounds[0] != 0 or bounds[-1] >= rows:
-                raise PlanError(f"its bounds {bounds} do not begin with 0 and end below its {rows} rows")
+        bounds, parallelism = self._splits(kind, rows, parallelism)
         keys = self.choose("keys", lambda: random.choice((1, 3, 8)), keys)
         label = f.Label(number, bounds, keys, self.cost_ms(cost_ms), relative)
         strategy = None if timed is None else self._strategy(timed, label)
@@ -109,6 +102,17 @@ class SourceSteps(Choosing):
         self.words.append(f"{kind} {rows}/{parallelism}{f' {timed}' if timed else ''}")
         before = Stream(made, group, expected, typed)
         return self.finish(made.map(label, row_type), parallelism, expected, "label", typed, [before], "forward")
+
+    def _splits(self, kind: str, rows: int, parallelism: int) -> tuple[list[int], int]:
+        """Return the first row of each split, and the parallelism: a collection is read by one reader."""
+        if kind == "collection":
+            return [0], self.replace_choice("parallelism", 1)
+        if kind != "ranges":
+            return [rows * part // parallelism for part in range(parallelism)], parallelism
+        bounds: list[int] = self.choose("bounds", lambda: self._bounds(rows, parallelism))
+        if bounds[0] != 0 or bounds[-1] >= rows:
+            raise PlanError(f"its bounds {bounds} do not begin with 0 and end below its {rows} rows")
+        return bounds, parallelism
 
     def _bounds(self, rows: int, parallelism: int) -> list[int]:
         random = self.random

@@ -94,28 +94,10 @@ PROTOCOL_MAY_USE = frozenset(
 # The last three are there for the types of keys; they have doors to the clock and to chance, which stay shut.
 PROTOCOL_MUST_NOT_ASK = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "random", "getnode"})
 
-LINES_MAX = 400
-CLASS_LINES_MAX = 250
-# Why a file or a class is longer all the same.
-LONG_FILES: dict[str, str] = {
-    "penstock/datastream/connectors/files/file_writer.py": "one writer: open parts, joined ones, barriers",
-    "tests/unit/graph/test_builder_event_time.py": "a few lines too long, and one theme",
-}
-LONG_CLASSES: dict[str, str] = {
-    "Checkpoints": "executes each effect of the coordinator, and publishes: a few lines too long",
-    "Configuration": "PyFlink's class: as many methods as PyFlink has, each a line or two below its docstring",
-    "CheckpointConfig": "PyFlink's class: as many setters as PyFlink has, each a line or two below its docstring",
-    "CsvSchemaBuilder": "PyFlink's class: as many setters as PyFlink has, each a line or two below its docstring",
-    "StreamExecutionEnvironment": "PyFlink's class, what every program begins with; it only hands on",
-    "FileWriter": "buckets, their open parts and their snapshots are one state: a few lines too long",
-    "LocalStore": "a method for each call of the store protocol, over files: a few lines too long",
-    "SparkJob": "threads and events of one job meet here, under one lock: a few lines too long",
-    "CheckpointCoordinator": "a method for each event of its table, over one state: a few lines too long",
-    "Lifecycle": "a method for each event of its table, over one state: a few lines too long",
-    "WatermarkGenerators": "one generator per split, their idleness and their snapshots: a few lines too long",
-    "SmallJob": "a whole job in one thread, driver's side included: a few lines too long",
-    "FaultInjector": "a method for each kind of fault that a plan may name",
-    "Cluster": "starts drivers, and decides what follows the end of each: a few lines too long",
+FUNCTION_LINES_MAX = 70
+# Why a function is longer all the same.
+LONG_FUNCTIONS: dict[str, str] = {
+    "penstock/jobmaster/job_master.py:__init__": "builds the driver's parts, until they are one machine",
 }
 
 # Why two files have the same name all the same.
@@ -240,27 +222,18 @@ def test_benchmarks_and_examples_import_what_a_user_can() -> None:
     assert not violations, described(violations, f"only {', '.join(public)} are for users:")
 
 
-def test_files_stay_small() -> None:
+def test_functions_stay_small() -> None:
+    """Limits what has to be understood at once. A file or a class is as long as its concept."""
     lengths = {
-        str(p.relative_to(ROOT)): sum(1 for _ in p.open(encoding="utf-8"))
-        for p in python_files(*OURS, "tests", "benchmarks", "examples", "tools")
-    }
-    too_long = {name: n for name, n in lengths.items() if n > LINES_MAX and name not in LONG_FILES}
-    assert not too_long, f"longer than {LINES_MAX} lines: cut them, or write the reason down here: {too_long}"
-    stale = [name for name in LONG_FILES if lengths.get(name, 0) <= LINES_MAX]
-    assert not stale, f"no longer that long: {stale}"
-
-
-def test_classes_stay_small() -> None:
-    lengths = {
-        node.name: (node.end_lineno or 0) - node.lineno + 1
+        f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in python_files(*OURS, "tests", "benchmarks", "examples", "tools")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno >= CLASS_LINES_MAX
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
     }
-    too_long = {name: n for name, n in lengths.items() if name not in LONG_CLASSES}
-    assert not too_long, f"longer than {CLASS_LINES_MAX} lines: cut them, or write the reason down here: {too_long}"
-    stale = [name for name in LONG_CLASSES if name not in lengths]
+    too_long = {name: n for name, n in lengths.items() if name not in LONG_FUNCTIONS}
+    assert not too_long, f"longer than {FUNCTION_LINES_MAX} lines: cut them where a step ends: {too_long}"
+    stale = [name for name in LONG_FUNCTIONS if name not in lengths]
     assert not stale, f"no longer that long: {stale}"
 
 
