@@ -3,7 +3,7 @@
 A trace has three columns: the time in ms since the world began, who it happens to, and what happens. Who is a process
 (`d0`: driver 0; `d0s3.1.0`: the process of its slot 3, submission 1, attempt 0), or one of `keeper` (starts
 processes), `spark` (places for tasks), `log` (the job's log), `output` (what sinks commit), `user` (resumes the job),
-FAULT and CHECK (a violation). ARCHITECTURE.md, section 7, lists what happens.
+FAULT and CHECK (a violation). docs/internals/testing.md lists what happens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Holds the house of ARCHITECTURE.md as data: which package may import which, and what a file may not become."""
+"""Holds the table of docs/internals/packages.md as data: which package may import which, and what a file may not be."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.source_imports import (
     room_of_module,
 )
 
-# The table of ARCHITECTURE.md section 1. A room may always import itself, and `penstock` for its version.
+# The table of docs/internals/packages.md. A room may always import itself, and `penstock` for its version.
 _PROTOCOL = frozenset(
     f"protocol.{part}" for part in ("machine", "values", "channel", "subtask", "checkpoint", "restore", "log", "job")
 )
@@ -129,7 +129,7 @@ def table_of_architecture() -> dict[str, frozenset[str]]:
     """Room -> rooms it may import, as the rows "| `penstock/<room>/` | what lives there | may import |" say, and that
     of `simulation/`."""
     found = {}
-    for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs/internals/packages.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if not line.startswith(("| `penstock/", "| `simulation/`")) or len(cells) != 3:
             continue
@@ -149,7 +149,7 @@ def test_the_table_is_the_one_of_the_documentation() -> None:
     documented = table_of_architecture()
     assert documented == {room: allowed for room, allowed in MAY_IMPORT.items() if room in documented}
     rooms = {room_of_module(dotted_name(p)) for p in python_files(*OURS)} - {None, "protocol"}
-    assert rooms <= set(documented), f"not in ARCHITECTURE.md: {rooms - set(documented)}"
+    assert rooms <= set(documented), f"not in docs/internals/packages.md: {rooms - set(documented)}"
 
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))

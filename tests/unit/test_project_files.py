@@ -51,7 +51,7 @@ def test_entry_points_lead_somewhere(target: str) -> None:
     assert callable(getattr(loaded, attribute))
 
 
-PAGES = sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))
+PAGES = sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/**/*.md"))
 DOCUMENTS = [
     "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "news/README.md", "benchmarks/RESULTS.md",
     "benchmarks/HISTORY.md",

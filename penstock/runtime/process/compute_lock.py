@@ -2,7 +2,7 @@
 
 numpy and Arrow release the interpreter's lock in each call. Two subtasks that compute at once therefore hand it to and
 fro a hundred times in a slice, and each time wait for a thread to be scheduled. A Spark task has one core, so nothing
-is won by that; when whole slices alternate, the same rows take less time (ARCHITECTURE.md, decision 14).
+is won by that; when whole slices alternate, the same rows take less time (docs/internals/slices-and-windows.md).
 
 Waiting for the lock has a limit: user code that blocks (a `map_batches` that asks a server, a disk) holds up its
 neighbours once, after which they run without the lock until it is released. A holder that itself waits for a processor,

@@ -1,5 +1,5 @@
-"""Checks the glossary of ARCHITECTURE.md: each word has one meaning, and neither the code nor the documents use a
-synonym that the table refuses.
+"""Checks the glossary, docs/internals/words.md: each word has one meaning, and neither the code nor the documents
+use a synonym that the table refuses.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-GLOSSARY = re.search(r"^## 10\. Words\n(.*?)(?=^## |\Z)", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.S | re.M)
-assert GLOSSARY is not None
+WORDS_PAGE = "docs/internals/words.md"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in GLOSSARY[1].splitlines()
+    for line in (ROOT / WORDS_PAGE).read_text("utf-8").splitlines()
     if line.startswith("| ") and not line.startswith("| word ")
 ]
 REFUSED = {synonym: row[0] for row in ROWS for synonym in row[2].split(", ") if synonym}
@@ -27,12 +26,12 @@ WORDS = (r"\s+".join(map(re.escape, synonym.split())) for synonym in sorted(REFU
 SYNONYM = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
 PACKAGES = [*sorted(f"penstock/{path.parent.name}" for path in ROOT.glob("penstock/*/__init__.py")), "simulation"]
-DOCUMENTS = ["PROTOCOL.md", "ARCHITECTURE.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+PAGES = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
+DOCUMENTS = ["PROTOCOL.md", "ARCHITECTURE.md", *sorted(PAGES - {WORDS_PAGE})]
 NOT_PROSE = re.compile(
     r"^```.*?^```$"  # a block of code
     r"|`(?:[^`\n]|\n(?!\n))+`"  # code in a line
     r"|\]\([^)]*\)"  # the target of a link
-    r"|^## 10\. Words$.*"  # the glossary itself
     r"|Azure Blob Storage|Storage Blob Data Contributor|\ba quota\b",  # names of others: Azure's, and a disk's limit
     re.S | re.M,
 )
@@ -74,7 +73,7 @@ def test_the_code_uses_no_refused_synonym(package: str) -> None:
         for path in sorted((ROOT / package).rglob("*.py"))
         for line, synonym in refused_in(path.read_text("utf-8"))
     ]
-    assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *sorted(set(found))])
+    assert not found, "\n".join(["see docs/internals/words.md:", *sorted(set(found))])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -83,7 +82,7 @@ def test_the_documents_use_no_refused_synonym(document: str) -> None:
         f"  {document}:{line}: {synonym!r} (write {REFUSED[synonym]!r})"
         for line, synonym in refused_in_document((ROOT / document).read_text("utf-8"))
     ]
-    assert not found, "\n".join(["see the glossary in ARCHITECTURE.md:", *found])
+    assert not found, "\n".join(["see docs/internals/words.md:", *found])
 
 
 def test_every_word_is_listed_once_and_refused_nowhere() -> None:
@@ -118,7 +117,7 @@ def test_synonyms_are_found_in_documents_over_two_lines_and_in_tables() -> None:
     ]
 
 
-def test_code_links_and_the_glossary_of_a_document_are_not_read() -> None:
-    text = "```sh\ngoes on\n```\n[continue](page.md#anew)\n## 10. Words\n| again | | anew |\n"
+def test_code_and_links_of_a_document_are_not_read() -> None:
+    text = "```sh\ngoes on\n```\n[continue](page.md#anew)\n`anew`\n"
     assert refused_in_document(text) == []
     assert refused_in_document(text.replace("[continue]", "[goes on]")) == [(4, "goes on")]
