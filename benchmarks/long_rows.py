@@ -32,9 +32,9 @@ from measuring import (
 )
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.spark.session import open_session
 from pressure import Watch
 

@@ -36,10 +36,10 @@ from measuring import (
     wait_until,
 )
 from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import JobClient, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Sink
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.monitoring.report import CheckpointReport, JobReport
 from penstock.spark.session import open_session

@@ -30,9 +30,9 @@ from measuring import (
     wait_until,
 )
 from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.spark.session import open_session
 
 DEFAULTS = {"megabytes": "1024", "parallelism": "2"}

@@ -29,8 +29,8 @@ from measuring import (
     quantile,
     wait_until,
 )
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.monitoring.report import CheckpointReport
 from penstock.spark.session import open_session
 from pressure import declare

@@ -21,10 +21,10 @@ import numpy as np
 
 from measuring import KEYS, Arguments, configured, keys_of, parse_arguments, print_result
 from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.memory.print_sink import PrintSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Sink
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.connectors.print import PrintSink
 from penstock.spark.session import open_session
 from sinks import Counted, CountingSink, counted
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
-from penstock.datastream.connectors.kafka.transactions import End
+from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.connectors.kafka.transactional_ids import TransactionalIds
+from penstock.connectors.kafka.transactions import End
 from penstock.operators.batches import row_type
 from simulation import world_hooks
 from simulation.transaction_broker import TransactionBroker

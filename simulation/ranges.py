@@ -7,8 +7,16 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
-from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
+from penstock.connectors.base import (
+    FixedSplitEnumerator,
+    NotReady,
+    ReaderContext,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    decode_split,
+    encode_split,
+)
 
 
 class RangesSource(Source):

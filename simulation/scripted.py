@@ -12,8 +12,15 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
-from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.splits import decode_split, encode_split
+from penstock.connectors.base import (
+    NotReady,
+    ReaderContext,
+    Source,
+    SourceReader,
+    SplitEnumerator,
+    decode_split,
+    encode_split,
+)
 from simulation import world_hooks
 from simulation.ranges import OwnedSplits
 

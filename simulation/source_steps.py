@@ -9,8 +9,8 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.number_seq import NumberSequenceSource
+from penstock.connectors.generators.number_sequence import NumberSequenceSource
+from penstock.connectors.hybrid.hybrid_source import HybridSource
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from simulation import clocks
 from simulation import simulated_functions as f

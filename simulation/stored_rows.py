@@ -13,8 +13,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceChanged, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.splits import decode_split, encode_split
+from penstock.connectors.base import (
+    NotReady,
+    ReaderContext,
+    SourceChanged,
+    SourceReader,
+    SplitEnumerator,
+    decode_split,
+    encode_split,
+)
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.fit import FoundCheckpoint, checkpoint_to_restore
 from penstock.jobmaster.identity import JobIdentity, OpenStore, RestoreSourceError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.datastream.connectors.kafka.transactions import End
+from penstock.connectors.kafka.transactions import End
 
 
 class Fenced(Exception):

@@ -27,7 +27,7 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.connectors.memory.discard import DiscardingSink
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.functions import MapFunction
 from penstock.protocol.channel.ends import InputChannel, OutputChannel

@@ -22,12 +22,12 @@ from penstock.common.restart_strategy import RestartStrategyConfiguration
 from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream._streams.environment import DEFAULT_JOB_NAME, Environment, validate
 from penstock.datastream._streams.execution import configure_connector, find_data_frames
 from penstock.datastream._streams.node_settings import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph.logical import Input, OperatorKind

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.common.clock import Clock
 from penstock.common.failures import describe
-from penstock.datastream.connectors.base import Committer, PermanentError, SinkError
+from penstock.connectors.base import Committer, PermanentError, SinkError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
 from penstock.jobmaster.master_ports import BlockingWork

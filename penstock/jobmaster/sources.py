@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.common.clock import Clock
-from penstock.datastream.connectors.base import PermanentError, SplitEnumerator
+from penstock.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.master_ports import BlockingWork
 from penstock.protocol.values.elements import SubtaskId

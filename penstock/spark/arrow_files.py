@@ -1,4 +1,4 @@
-"""Has Spark write a DataFrame as Arrow record batches (`penstock/datastream/connectors/arrow_messages.py`).
+"""Has Spark write a DataFrame as Arrow record batches (`penstock/connectors/files/arrow_messages.py`).
 
 The executors' Java turns rows into batches, as for `toArrow()`, and Spark's text writer, to which a message is a line
 and the marker a line's end, brings them to files; no Python stands between. It takes half the time of Parquet, and
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.datastream.connectors.arrow_messages import MARKER_BYTES
+from penstock.connectors.files.arrow_messages import MARKER_BYTES
 
 # A message that fits in a core's own cache is passed on fastest.
 _MESSAGE_BYTES = 512 << 10

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
-from penstock.datastream.connectors.files.file_parts import naming
-from penstock.datastream.connectors.files.file_sink import FileSink
-from penstock.datastream.connectors.files.parquet import ParquetBulkWriters
+from penstock.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
+from penstock.connectors.files.file_parts import naming
+from penstock.connectors.files.file_sink import FileSink
+from penstock.connectors.files.parquet import ParquetBulkWriters
 from penstock.spark.data_types import schema_of
 from penstock.spark.stored_frames import read_stored
 from penstock.storage.location import is_local, location

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common.composite_types import RowType
 from penstock.common.configuration import Configuration
 from penstock.common.options import PenstockOptions
-from penstock.datastream.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
+from penstock.connectors.base import ReaderContext, Source, SourceError, SourceReader, SplitEnumerator
 from penstock.spark.arrow_files import NoArrowWriter, has_rows_of_fixed_size, write_arrow
 from penstock.spark.data_frame_origin import change, origin_of
 from penstock.spark.data_types import row_type_of

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from penstock.common.checkpointing import RecoveryClaimMode
 from penstock.common.configuration import Configuration
 from penstock.common.options import PenstockOptions, StateRecoveryOptions
-from penstock.datastream.connectors.base import SourceError
+from penstock.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.fit import FoundCheckpoint
 from penstock.jobmaster.identity import JobIdentity

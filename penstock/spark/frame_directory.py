@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.datastream.connectors.base import SourceChanged, SourceError
-from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.connectors.base import SourceChanged, SourceError
+from penstock.connectors.files.input_file import InputFile
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME
 from penstock.storage.location import is_local
 from penstock.storage.opening import open_store

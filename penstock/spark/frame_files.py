@@ -17,20 +17,22 @@ import pyarrow as pa
 
 from penstock.common.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.arrow_messages import ArrowMessages
-from penstock.datastream.connectors.base import (
+from penstock.connectors.base import (
+    FixedSplitEnumerator,
     ReaderContext,
     Source,
     SourceChanged,
     SourceError,
     SourceReader,
     SplitEnumerator,
+    decode_split,
+    encode_split,
 )
-from penstock.datastream.connectors.files.file_formats import FileReadFormat, OpenFile
-from penstock.datastream.connectors.files.file_reader import FileReader
-from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
-from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
+from penstock.connectors.files.arrow_messages import ArrowMessages
+from penstock.connectors.files.file_formats import FileReadFormat, OpenFile
+from penstock.connectors.files.file_reader import FileReader
+from penstock.connectors.files.input_file import InputFile
+from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.spark.frame_directory import FrameDirectory
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 from penstock.storage.store import ObjectMissing, StoreError

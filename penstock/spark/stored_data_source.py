@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.datastream.connectors.files.input_file import InputFile
+from penstock.connectors.files.input_file import InputFile
 from penstock.storage.store_settings import StoreSettings
 
 

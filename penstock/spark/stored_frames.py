@@ -1,7 +1,7 @@
 """Has Spark's executors write a DataFrame to a store, and read the rows of a stream from one, by our own code: Spark's
 own needs Hadoop's libraries for each store, with credentials of their own.
 
-What is written are Arrow messages (`penstock/datastream/connectors/arrow_messages.py`). The executors' Java makes them,
+What is written are Arrow messages (`penstock/connectors/files/arrow_messages.py`). The executors' Java makes them,
 a Python worker uploads them as they are. Each task's file has a random name, which the task returns, so a task may be
 repeated or run twice. What is read is a data source in Python, of PySpark 4.
 """
@@ -18,7 +18,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.datastream.connectors.arrow_messages import MARKER_BYTES
+from penstock.connectors.files.arrow_messages import MARKER_BYTES
 from penstock.spark.arrow_files import arrow_messages_of, how_to_read
 from penstock.storage.opening import open_store
 from penstock.storage.store_settings import StoreSettings

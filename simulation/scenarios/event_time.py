@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.datastream.connectors.splits import decode_split
+from penstock.connectors.base import decode_split
 from penstock.operators.batches import TIMESTAMP_FIELD
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, Idle

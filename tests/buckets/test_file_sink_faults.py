@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.common import Configuration
+from penstock.connectors.testing import SinkRun
 from penstock.datastream.connectors.base import OutputGone, SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, ParquetBulkWriters
-from penstock.datastream.connectors.testing import SinkRun
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
 from tests.buckets.test_file_sinks import NUMBER, PAIR, Folder, batch, pairs
 from tools.object_stores import Server

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.common import Configuration, Encoder, Types
+from penstock.connectors.files.stored_parts import StoredParts
+from penstock.connectors.testing import Kill, SinkRun, verify_sink
 from penstock.datastream.connectors.base import OutputGone
 from penstock.datastream.connectors.file_system import (
     BucketAssigner,
@@ -22,8 +24,6 @@ from penstock.datastream.connectors.file_system import (
     ParquetBulkWriters,
     RollingPolicy,
 )
-from penstock.datastream.connectors.files.stored_parts import StoredParts
-from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
 from penstock.storage import bucket
 from penstock.storage.opening import open_store
 from penstock.storage.store import BrowsableStore

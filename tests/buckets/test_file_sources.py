@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.common import Configuration, Row, Types
+from penstock.connectors.files.input_file import InputFile
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import SourceChanged, SourceError
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSource, StreamFormat
-from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
 from penstock.datastream.formats.json import JsonLinesFormat
 from penstock.storage.opening import open_store
@@ -139,7 +139,7 @@ class FileSources:
     def test_lines_are_resumed_wherever_they_were_cut(
         self, folder: Folder, splits: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.datastream.connectors.files.text_bytes.SPLIT_BYTES", 500)
+        monkeypatch.setattr("penstock.connectors.files.text_bytes.SPLIT_BYTES", 500)
         rows = [f"line {n}" for n in range(300)]
         folder.put(in__1=("\n".join(rows) + "\n").encode())
         verify_source(folder.lines("in", splits=splits), rows, 2, rows_max=(70, 1000))

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.common import SimpleStringSchema, Types, WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.hybrid_source import HybridSource
 from penstock.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
@@ -15,7 +16,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSource,
     KafkaTopicPartition,
 )
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from tests.connectors.topics import LIMIT_S, produced, topic
 from tests.spark.small_jobs import WAIT_S, checkpoints, committed, environment, execute, file_sink, wait_until
 from tools.kafka_broker import KafkaBroker

@@ -17,6 +17,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.common import DeserializationSchema, SimpleStringSchema, Types
+from penstock.connectors.kafka.producers import id_pattern
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import (
     NotReady,
     OutputGone,
@@ -35,8 +37,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSource,
     KafkaSourceBuilder,
 )
-from penstock.datastream.connectors.kafka.producers import id_pattern
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.avro import AvroRowDeserializationSchema, ConfluentRegistryAvroDeserializationSchema
 from penstock.datastream.formats.csv import CsvRowDeserializationSchema
 from penstock.datastream.formats.json import (

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from penstock.common import SimpleStringSchema
+from penstock.connectors.kafka.broker_requests import BrokerRequests
+from penstock.connectors.kafka.committer import KafkaCommitter, PreparedTransaction
+from penstock.connectors.kafka.hanging import HangingTransactions, was_committed
+from penstock.connectors.kafka.kafka_writer import TransactionalWriter
+from penstock.connectors.kafka.producers import ProducerPool
+from penstock.connectors.kafka.transactions import End, ids_of_all_coordinators
 from penstock.datastream.connectors.base import OutputGone, SinkError
 from penstock.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema
-from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests
-from penstock.datastream.connectors.kafka.committer import KafkaCommitter, PreparedTransaction
-from penstock.datastream.connectors.kafka.hanging import HangingTransactions, was_committed
-from penstock.datastream.connectors.kafka.kafka_writer import TransactionalWriter
-from penstock.datastream.connectors.kafka.producers import ProducerPool
-from penstock.datastream.connectors.kafka.transactions import End, ids_of_all_coordinators
 from tests.connectors.test_kafka_sink import batch, builder, context, exactly_once, seen
 from tests.connectors.topics import LIMIT_S, coordinators_of, produced, topic
 from tools.kafka_broker import KafkaBroker
@@ -188,7 +188,7 @@ def test_a_user_who_may_not_end_it_is_told_where_it_hangs(
     committer = KafkaCommitter({"bootstrap.servers": careless.bootstrap_servers})
     where = rf"a transaction hangs at topic '{name}', partition 0, offset 2: .*Alter the cluster"
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.datastream.connectors.kafka.hanging._marked", _refused)
+        patched.setattr("penstock.connectors.kafka.hanging._marked", _refused)
         with pytest.raises(SinkError, match=where):
             committer.commit(1, prepared)
     committer.commit(1, prepared)

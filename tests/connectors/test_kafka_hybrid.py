@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.common import SimpleStringSchema, Types, WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.testing import verify_source
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.connectors.hybrid_source import HybridSource
 from penstock.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.testing import verify_source
 from tests.connectors.topics import produced, topic
 from tests.spark.small_jobs import WAIT_S, checkpoints, committed, environment, file_sink, wait_until
 from tools.kafka_broker import KafkaBroker

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from penstock.common import SimpleStringSchema, Types
+from penstock.connectors.kafka.client import _said_without_effect, client_properties
+from penstock.connectors.kafka.java_properties import OURS, REFUSED, SAME, TRANSLATED, WITHOUT_EFFECT
+from penstock.connectors.kafka.kafka_reader import check_consumer
+from penstock.connectors.kafka.kafka_sink import KafkaSinkBuilder
+from penstock.connectors.kafka.kafka_source import KafkaSourceBuilder
 from penstock.datastream.connectors.base import DeliveryGuarantee, SinkError, SourceError
 from penstock.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaSource
-from penstock.datastream.connectors.kafka.client import _said_without_effect, client_properties
-from penstock.datastream.connectors.kafka.java_properties import OURS, REFUSED, SAME, TRANSLATED, WITHOUT_EFFECT
-from penstock.datastream.connectors.kafka.kafka_reader import check_consumer
-from penstock.datastream.connectors.kafka.kafka_sink import KafkaSinkBuilder
-from penstock.datastream.connectors.kafka.kafka_source import KafkaSourceBuilder
 from tests.connectors.topics import topic
 from tools.kafka_broker import KafkaBroker, install
 
@@ -212,7 +212,8 @@ def test_the_client_s_log_goes_to_a_logger(kafka: KafkaBroker) -> None:
         "if sys.argv[1] == 'shown': logging.basicConfig()\n"
         "from penstock.common import SimpleStringSchema\n"
         "from penstock.datastream.connectors.base import SourceError\n"
-        "from penstock.datastream.connectors.kafka import KafkaSource, client\n"
+        "from penstock.connectors.kafka import client\n"
+        "from penstock.datastream.connectors.kafka import KafkaSource\n"
         "client.REACH_LIMIT_S = 2.0\n"
         "builder = KafkaSource.builder().set_bootstrap_servers('127.0.0.1:9').set_topics('a')\n"
         "source = builder.set_value_only_deserializer(SimpleStringSchema()).build()\n"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import SimpleStringSchema, Types
+from penstock.connectors.testing import SinkRun, read_all
 from penstock.datastream.connectors.base import Sink, SinkError, Source, SourceError
 from penstock.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -23,7 +24,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSink,
     KafkaSource,
 )
-from penstock.datastream.connectors.testing import SinkRun, read_all
 from tests.connectors.conftest import USERS
 from tests.connectors.topics import produced, read_committed, topic
 from tools.kafka_broker import KafkaBroker
@@ -109,7 +109,7 @@ def test_who_is_refused_is_told_soon_and_without_the_password(
 def test_a_port_that_wants_a_password_is_named_where_none_is_given(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.client.REACH_LIMIT_S", 0.5)
+    monkeypatch.setattr("penstock.connectors.kafka.client.REACH_LIMIT_S", 0.5)
     wanted = rf"Kafka at {kafka.users_servers} does not answer: .*security.protocol and sasl.\* if they want them"
     with pytest.raises(SourceError, match=wanted):
         source({"bootstrap.servers": kafka.users_servers}, "orders").validate()

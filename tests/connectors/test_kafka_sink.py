@@ -14,6 +14,10 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from penstock.common import SimpleStringSchema, Types
+from penstock.connectors.kafka.committer import KafkaCommitter, PreparedTransaction
+from penstock.connectors.kafka.producers import id_pattern
+from penstock.connectors.kafka.transactions import End, TransactionName
+from penstock.connectors.testing import SinkRun, verify_sink
 from penstock.datastream.connectors.base import OutputGone, RefusedRecord, Sink, SinkError, WriterContext
 from penstock.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -21,10 +25,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSink,
     KafkaSinkBuilder,
 )
-from penstock.datastream.connectors.kafka.committer import KafkaCommitter, PreparedTransaction
-from penstock.datastream.connectors.kafka.producers import id_pattern
-from penstock.datastream.connectors.kafka.transactions import End, TransactionName
-from penstock.datastream.connectors.testing import SinkRun, verify_sink
 from penstock.datastream.formats.json import JsonRowSerializationSchema
 from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, read_uncommitted, records, topic
 from tools.kafka_broker import KafkaBroker
@@ -277,7 +277,7 @@ def test_what_the_brokers_do_not_allow_is_said_before_the_job_starts(
     exactly_once(kafka, "t").validate(STRING)
     with pytest.raises(SinkError, match="the value is written by SimpleStringSchema"):
         exactly_once(kafka, "t").validate(Types.LONG())
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.client.REACH_LIMIT_S", 0.5)
+    monkeypatch.setattr("penstock.connectors.kafka.client.REACH_LIMIT_S", 0.5)
     away = KafkaSink.builder().set_bootstrap_servers("127.0.0.1:1")
     away.set_record_serializer(long._serializer)
     with pytest.raises(SinkError, match="Kafka at 127.0.0.1:1 does not answer: .*Connection refused"):
@@ -287,7 +287,7 @@ def test_what_the_brokers_do_not_allow_is_said_before_the_job_starts(
 def test_brokers_that_are_away_for_too_long_fail_a_commit_that_can_be_repeated(
     kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.broker_requests.ANSWER_LIMIT_S", 1.0)
+    monkeypatch.setattr("penstock.connectors.kafka.broker_requests.ANSWER_LIMIT_S", 1.0)
     name = TransactionName("nobody", 1, 0)
     prepared = PreparedTransaction(name, 1, "t", 0, 0, {"t": (0,)}).encoded()
     with pytest.raises(SinkError, match="127.0.0.1:1 has not answered for 1 s when asked to commit the transaction"):

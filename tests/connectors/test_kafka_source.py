@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from penstock.common import ByteArraySchema, DeserializationSchema, SimpleStringSchema, Types
 from penstock.common.serialization import DeserializationSchema as Schema
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import (
     MalformedRecord,
     NotReady,
@@ -27,7 +28,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSourceBuilder,
     KafkaTopicPartition,
 )
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.json import JsonRowDeserializationSchema, MalformedRows
 from tests.connectors.topics import LIMIT_S, produced, topic
 from tools.kafka_broker import KafkaBroker
@@ -192,7 +192,7 @@ def reader_of(run: SourceRun) -> SourceReader:
 
 
 def test_lag_is_what_is_left_to_read(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.kafka_reader._LAG_INTERVAL_S", 0.0)
+    monkeypatch.setattr("penstock.connectors.kafka.kafka_reader._LAG_INTERVAL_S", 0.0)
     name = topic(kafka)
     produced(kafka, name, numbers(10))
     run = SourceRun(builder(kafka, name).build())
@@ -268,7 +268,7 @@ def test_a_missing_topic_and_an_absent_broker_are_named_before_the_job_starts(
 ) -> None:
     with pytest.raises(SourceError, match=r"no topic 'nowhere' at 127.0.0.1:\d+.*set_topics"):
         builder(kafka, "nowhere").build().validate()
-    monkeypatch.setattr("penstock.datastream.connectors.kafka.client.REACH_LIMIT_S", 0.5)
+    monkeypatch.setattr("penstock.connectors.kafka.client.REACH_LIMIT_S", 0.5)
     source = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("orders")
     with pytest.raises(
         SourceError, match=r"Kafka at 127.0.0.1:1 does not answer: .*Connect to .* failed: Connection refused"

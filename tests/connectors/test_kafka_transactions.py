@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from penstock.datastream.connectors.kafka.producers import ProducerPool, TransactionalProducer
-from penstock.datastream.connectors.kafka.transactions import End, TransactionName
+from penstock.connectors.kafka.producers import ProducerPool, TransactionalProducer
+from penstock.connectors.kafka.transactions import End, TransactionName
 from simulation.transaction_broker import Fenced, TransactionBroker
 from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, topic
 from tools.kafka_broker import KafkaBroker

@@ -9,8 +9,8 @@ from itertools import count
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.datastream.connectors.kafka.broker_requests import BrokerRequests
-from penstock.datastream.connectors.kafka.transactions import TransactionCoordinators
+from penstock.connectors.kafka.broker_requests import BrokerRequests
+from penstock.connectors.kafka.transactions import TransactionCoordinators
 from tools.kafka_broker import KafkaBroker
 
 LIMIT_S = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.datastream.connectors.kafka.transactional_ids import TransactionalIds
+from penstock.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.jobmaster import checkpoints, job_recovery, savepoints
 from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
 from penstock.protocol.checkpoint.coordinator_effects import FailJob

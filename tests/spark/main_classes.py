@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from penstock.common import JobStatus, Types, WatermarkStrategy
+from penstock.connectors.generators.rate import RateLimiterStrategy
 from penstock.datastream import (
     CheckpointedFunction,
     KeyedBroadcastProcessFunction,
@@ -20,7 +21,6 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.rate import RateLimiterStrategy
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 VERSION = sys.argv[1]

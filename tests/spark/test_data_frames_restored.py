@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common import Row, Types
+from penstock.connectors.files import arrow_messages
 from penstock.datastream import JobClient
-from penstock.datastream.connectors import arrow_messages
 from penstock.datastream.connectors.base import SourceError
 from penstock.spark import arrow_files
 from tests.spark.small_jobs import (

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common import Configuration, Row, Types
+from penstock.connectors.files import arrow_messages
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.datastream.connectors import arrow_messages
 from penstock.datastream.connectors.base import SourceError
 from penstock.spark import arrow_files
 from penstock.storage.opening import open_store

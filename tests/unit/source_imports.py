@@ -42,9 +42,9 @@ def room_of_module(module: str) -> str | None:
         return None
     if parts == ["__main__"]:
         return "cli"
-    if parts[:2] == ["datastream", "connectors"]:
-        return "connectors.base" if parts[2:3] == ["base"] else "connectors"
-    return ".".join(parts[:2]) if parts[0] == "protocol" else parts[0]
+    if parts[0] == "protocol" or parts[:2] == ["connectors", "base"]:
+        return ".".join(parts[:2])
+    return parts[0]
 
 
 def dotted_name(path: Path) -> str:

@@ -23,9 +23,10 @@ from typing import Any
 import pytest
 
 import penstock.common
+import penstock.connectors
 import penstock.datastream
 
-PACKAGES = (penstock.common, penstock.datastream)
+PACKAGES = (penstock.common, penstock.connectors, penstock.datastream)
 PENSTOCK = Path(penstock.common.__file__).parents[1]
 SIMULATION = PENSTOCK.parent / "simulation"
 FOLDERS = sorted(init.parent for top in (PENSTOCK, SIMULATION) for init in top.rglob("__init__.py"))

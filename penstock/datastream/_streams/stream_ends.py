@@ -6,12 +6,12 @@ from itertools import islice
 from typing import Any
 
 from penstock.common.options import CheckpointingOptions, DeploymentOptions
+from penstock.connectors.memory.collect import CollectSink
+from penstock.connectors.memory.print_sink import PrintSink
 from penstock.datastream._streams.execution import find_data_frames
 from penstock.datastream._streams.node_settings import build_hint
 from penstock.datastream._streams.stream import Stream
 from penstock.datastream._streams.stream_classes import S
-from penstock.datastream.connectors.memory.collect import CollectSink
-from penstock.datastream.connectors.print import PrintSink
 from penstock.datastream.data_stream_sink import DataStreamSink
 from penstock.graph.logical import OperatorKind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from penstock.datastream.connectors.base import Sink, Source
+from penstock.connectors.base import Sink, Source
 
 _ELSEWHERE = {
     "BucketAssigner": "file_system",

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 from penstock.common.missing_names import advising_getattr
-from penstock.datastream.connectors.files.buckets import BucketAssigner
-from penstock.datastream.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
-from penstock.datastream.connectors.files.file_listing import ListedFile
-from penstock.datastream.connectors.files.file_sink import FileSink, OutputFileConfig
-from penstock.datastream.connectors.files.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
-from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.datastream.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
-from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
-from penstock.datastream.connectors.files.text_lines import StreamFormat
+from penstock.connectors.files.buckets import BucketAssigner
+from penstock.connectors.files.file_compaction import FileCompactor, FileCompactStrategy
+from penstock.connectors.files.file_listing import ListedFile
+from penstock.connectors.files.file_sink import FileSink, OutputFileConfig
+from penstock.connectors.files.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
+from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from penstock.connectors.files.rolling_policy import RollingPolicy
+from penstock.connectors.files.text_lines import StreamFormat
 
 __all__ = [
     "FileSource",

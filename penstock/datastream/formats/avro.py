@@ -3,8 +3,8 @@
 Those of the Confluent Schema Registry have the names that Flink has for them in Java; PyFlink has none.
 """
 
-from penstock.datastream.connectors.messages.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from penstock.datastream.connectors.messages.registry_rows import (
+from penstock.connectors.messages.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from penstock.connectors.messages.registry_rows import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,
 )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.common.failures import OperatorFailure, describe, summary
 from penstock.common.watermark_generator import NO_TIMESTAMP
-from penstock.datastream.connectors.base import MalformedRecord
+from penstock.connectors.base import MalformedRecord
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 _SHOWN_CHARACTERS = 200

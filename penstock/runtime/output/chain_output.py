@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.common.clock import Clock
 from penstock.common.failures import OperatorFailure
-from penstock.datastream.connectors.base import SinkWriter
+from penstock.connectors.base import SinkWriter
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import with_timestamps, without_timestamps
 from penstock.operators.columns.columnar_chain import Output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.common.failures import OperatorFailure, summary
 from penstock.common.program_classes import MissingClass
-from penstock.datastream.connectors.base import PermanentError
+from penstock.connectors.base import PermanentError
 from penstock.protocol.values.keys import UnsupportedKey
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.state.backend import StateSchemaError

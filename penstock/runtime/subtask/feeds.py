@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.common.clock import Clock
 from penstock.common.failures import OperatorFailure
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.base import NotReady, SourceReader
+from penstock.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import row_type
 from penstock.operators.event_time.subtask_clock import SubtaskClock

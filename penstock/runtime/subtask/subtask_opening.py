@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.failures import USER_ERRORS, OperatorFailure
-from penstock.datastream.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
+from penstock.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import row_type

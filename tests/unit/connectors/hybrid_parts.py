@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common import Types
+from penstock.connectors.base import FixedSplitEnumerator, decode_split, encode_split
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.base import (
     NotReady,
     ReaderContext,
@@ -15,9 +17,7 @@ from penstock.datastream.connectors.base import (
     SplitEnumerator,
 )
 from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.connectors.splits import FixedSplitEnumerator, decode_split, encode_split
 
 
 def hybrid(*sources: Source) -> HybridSource:

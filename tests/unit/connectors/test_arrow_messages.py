@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Types
-from penstock.datastream.connectors import arrow_messages
-from penstock.datastream.connectors.arrow_messages import MARKER_BYTES, ArrowMessages
+from penstock.connectors.files import arrow_messages
+from penstock.connectors.files.arrow_messages import MARKER_BYTES, ArrowMessages
+from penstock.connectors.files.file_formats import Position
+from penstock.connectors.files.file_source import FileEnumeratorProvider, FileSource
+from penstock.connectors.files.input_file import InputFile
+from penstock.connectors.testing import read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
-from penstock.datastream.connectors.files.file_formats import Position
-from penstock.datastream.connectors.files.file_source import FileEnumeratorProvider, FileSource
-from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.testing import read_all, verify_source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 ROW_TYPE = Types.ROW_NAMED(["id", "at"], [Types.LONG(), Types.SQL_TIMESTAMP()])

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Row, Types
+from penstock.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
-from penstock.datastream.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema
 
 SMALL = {"type": "record", "name": "Small", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]}

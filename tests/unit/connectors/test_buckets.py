@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
+from penstock.connectors.files import file_writer
+from penstock.connectors.files.file_formats import FileWriteFormat
+from penstock.connectors.files.rolling_policy import RollingPolicy
+from penstock.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.datastream.connectors.base import RefusedRecord, SinkError
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, FileSource, ParquetBulkWriters
-from penstock.datastream.connectors.files import file_writer
-from penstock.datastream.connectors.files.file_formats import FileWriteFormat
-from penstock.datastream.connectors.files.rolling_policy import RollingPolicy
-from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvSchema
 from penstock.datastream.formats.json import JsonLinesBulkWriters
 

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.common import CompletableFuture, JobExecutionError, JobExecutionResult, JobID, JobStatus, Types
 from penstock.common.type_information import TypeInformation
+from penstock.connectors.memory.collect import CollectSink
+from penstock.connectors.testing import SinkRun, verify_sink
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.memory.collect import CollectSink
-from penstock.datastream.connectors.testing import SinkRun, verify_sink
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
 

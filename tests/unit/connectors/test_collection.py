@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from penstock.common.types import Types
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.testing import read_all, verify_source
 from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceError
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.testing import read_all, verify_source
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Types
+from penstock.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
-from penstock.datastream.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 
 ORDER = Types.ROW_NAMED(["id", "item"], [Types.LONG(), Types.STRING()])

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.types import Types
+from penstock.connectors.generators.rate import RateLimiter, RateLimiterStrategy
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import NotReady, ReaderContext, SourceError, SplitEnumerator
 from penstock.datastream.connectors.datagen import BatchGeneratorSource, DataGeneratorSource
-from penstock.datastream.connectors.rate import RateLimiter, RateLimiterStrategy
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 
 PAIR = Types.ROW_NAMED(["index", "key"], [Types.LONG(), Types.LONG()])
 

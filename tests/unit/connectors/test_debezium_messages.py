@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.common import RowKind, Types
+from penstock.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.encoding import validate
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
-from penstock.datastream.connectors.messages.encoding import validate
 from penstock.datastream.formats.json import DebeziumJsonDeserializationSchema, JsonRowSerializationSchema
 
 PRODUCT = Types.ROW_NAMED(["id", "name", "weight"], [Types.INT(), Types.STRING(), Types.DOUBLE()])

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.common import Types
+from penstock.connectors.testing import read_all, verify_sink
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
-from penstock.datastream.connectors.testing import read_all, verify_sink
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from penstock.datastream.formats.json import JsonLinesBulkWriters, JsonLinesFormat
 from penstock.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
+from penstock.connectors.testing import Kill, SinkRun, verify_sink
 from penstock.datastream.connectors.base import OutputGone
 from penstock.datastream.connectors.file_system import (
     FileCompactor,
@@ -23,7 +24,6 @@ from penstock.datastream.connectors.file_system import (
     ParquetBulkWriters,
     RollingPolicy,
 )
-from penstock.datastream.connectors.testing import Kill, SinkRun, verify_sink
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvSchema
 
 NUMBER = Types.LONG()

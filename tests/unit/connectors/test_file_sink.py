@@ -21,6 +21,9 @@ from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
 from penstock.common.type_information import TypeInformation
+from penstock.connectors.files.file_committer import FileCommitter
+from penstock.connectors.files.file_parts import FileCommittable
+from penstock.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.datastream.connectors.base import SinkError
 from penstock.datastream.connectors.file_system import (
     FileSink,
@@ -30,9 +33,6 @@ from penstock.datastream.connectors.file_system import (
     RollingPolicy,
     StreamFormat,
 )
-from penstock.datastream.connectors.files.file_committer import FileCommitter
-from penstock.datastream.connectors.files.file_parts import FileCommittable
-from penstock.datastream.connectors.testing import Kill, SinkRun, read_all, verify_sink
 from penstock.storage.opening import open_store
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
@@ -155,7 +155,7 @@ import os, signal, sys
 import pyarrow as pa
 from penstock.common import Types
 from penstock.datastream.connectors.file_system import FileSink
-from penstock.datastream.connectors.testing import SinkRun
+from penstock.connectors.testing import SinkRun
 
 row_type = Types.TUPLE([Types.LONG(), Types.STRING()])
 batch = pa.RecordBatch.from_arrays(row_type.encode([(i, f"n{{i}}") for i in range(10)]), schema=row_type.schema)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Types
+from penstock.connectors.testing import Kill, SinkRun
 from penstock.datastream.connectors.base import WriterContext
 from penstock.datastream.connectors.file_system import (
     BucketAssigner,
@@ -26,7 +27,6 @@ from penstock.datastream.connectors.file_system import (
     FileSink,
     ParquetBulkWriters,
 )
-from penstock.datastream.connectors.testing import Kill, SinkRun
 from tests.unit.connectors.test_file_rolling import NUMBER, batch, compacted, hidden, lines, parquet, text_sink, visible
 
 PAIR = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.STRING()])

@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.common.types import Types
+from penstock.connectors.files.file_formats import Position
+from penstock.connectors.files.input_file import InputFile
+from penstock.connectors.testing import SourceRun, SourceSnapshot, read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import (
     FileEnumeratorProvider,
@@ -23,9 +26,6 @@ from penstock.datastream.connectors.file_system import (
     ListedFile,
     ParquetColumnarRowInputFormat,
 )
-from penstock.datastream.connectors.files.file_formats import Position
-from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.testing import SourceRun, SourceSnapshot, read_all, verify_source
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

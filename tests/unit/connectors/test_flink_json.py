@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from penstock.common.columns import ColumnType
 from penstock.common.types import Types
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.decoding import decode_all, decoder_of
 from penstock.datastream.formats.json import (
     DebeziumJsonDeserializationSchema,
     JsonRowDeserializationSchema,

@@ -10,6 +10,8 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
+from penstock.connectors.base import decode_split
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import (
     NotReady,
     ReaderContext,
@@ -17,8 +19,6 @@ from penstock.datastream.connectors.base import (
     SourceError,
     SourceReader,
 )
-from penstock.datastream.connectors.splits import decode_split
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from tests.unit.connectors.hybrid_parts import Binary, BinaryReader, Discovered, hybrid, listed, numbers
 
 # ---- every row once, in the order of the sources --------------------------------------------------------------------

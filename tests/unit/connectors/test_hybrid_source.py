@@ -9,6 +9,9 @@ import pytest
 
 from penstock.common import Row, Types, WatermarkStrategy
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.connectors.base import decode_split
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.testing import SourceRun, verify_source
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream._streams.strategy_checks import EventTimeWarning
 from penstock.datastream.connectors.base import (
@@ -20,9 +23,6 @@ from penstock.datastream.connectors.base import (
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.file_system import FileSource, MalformedRows, StreamFormat
 from penstock.datastream.connectors.hybrid_source import HybridSource, HybridSourceBuilder
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.splits import decode_split
-from penstock.datastream.connectors.testing import SourceRun, verify_source
 from penstock.datastream.formats.json import JsonLinesFormat
 from tests.unit.connectors.hybrid_parts import Binary, BinaryReader, Discovered, hybrid, numbers
 

@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from penstock.common import SimpleStringSchema, Types, WatermarkStrategy
+from penstock.connectors.kafka.client import client_properties, protocol_properties
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -23,7 +24,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaTopicPartition,
     KafkaTopicSelector,
 )
-from penstock.datastream.connectors.kafka.client import client_properties, protocol_properties
 from penstock.graph.describe import describe
 
 EXACTLY_ONCE = DeliveryGuarantee.EXACTLY_ONCE
@@ -123,7 +123,7 @@ def test_the_library_is_imported_when_it_is_used() -> None:
         "import penstock.datastream.connectors.kafka as kafka\n"
         "assert not {'confluent_kafka', 'kafka'} & set(sys.modules)\n"
         "sys.modules['confluent_kafka'] = None\n"
-        "from penstock.datastream.connectors.kafka.client import client_library\n"
+        "from penstock.connectors.kafka.client import client_library\n"
         "try:\n    client_library()\nexcept ImportError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

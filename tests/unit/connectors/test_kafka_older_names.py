@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.common import SimpleStringSchema, Types
+from penstock.connectors.kafka.offsets import KafkaOffsetResetStrategy, Kind
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import DeliveryGuarantee
 from penstock.datastream.connectors.kafka import (
@@ -18,7 +19,6 @@ from penstock.datastream.connectors.kafka import (
     KafkaSource,
     Semantic,
 )
-from penstock.datastream.connectors.kafka.offsets import KafkaOffsetResetStrategy, Kind
 
 SERVERS = {"bootstrap.servers": "broker:9092"}
 GROUP = {**SERVERS, "group.id": "billing"}

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.common.scalar_types import LONG
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.connectors.kafka.records_ahead import Partition, RecordsAhead
-from penstock.datastream.connectors.messages.decoding import MessageDecoder, RefusedMessage
+from penstock.connectors.kafka.records_ahead import Partition, RecordsAhead
+from penstock.connectors.messages.decoding import MessageDecoder, RefusedMessage
 
 NUMBERS = pa.schema([("number", pa.int64())])
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.common import ByteArraySchema, DeserializationSchema, SimpleStringSchema, Types
 from penstock.common.type_information import TypeInformation
+from penstock.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
-from penstock.datastream.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 
 ORDER = Types.ROW_NAMED(["id", "item"], [Types.LONG(), Types.STRING()])

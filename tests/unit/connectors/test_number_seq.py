@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.connectors.testing import read_all, verify_source
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.connectors.testing import read_all, verify_source
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 7])

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.connectors.testing import read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource
-from penstock.datastream.connectors.testing import read_all, verify_source
 from penstock.datastream.formats.parquet import LossyTimestamps, ParquetColumnarRowInputFormat
 
 LAST = datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
+from penstock.connectors.memory.discard import DiscardingSink
+from penstock.connectors.memory.print_sink import PrintSink
 from penstock.datastream.connectors.base import WriterContext
-from penstock.datastream.connectors.memory.discard import DiscardingSink
-from penstock.datastream.connectors.print import PrintSink
 
 
 def written(

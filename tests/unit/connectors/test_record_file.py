@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common.scalar_types import STRING
+from penstock.connectors.files import record_file
+from penstock.connectors.files.file_formats import Portion, Position
+from penstock.connectors.files.input_file import InputFile
+from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
-from penstock.datastream.connectors.files import record_file
-from penstock.datastream.connectors.files.file_formats import Portion, Position
-from penstock.datastream.connectors.files.input_file import InputFile
-from penstock.datastream.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema, MalformedRows
 
 TEXT = CsvSchema.builder().add_string_column("a").add_string_column("b").build()

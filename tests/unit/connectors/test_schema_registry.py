@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Types
+from penstock.connectors.messages import schema_registry
+from penstock.connectors.messages.avro_types import AvroSchema
+from penstock.connectors.messages.decoding import decode_all, decoder_of
+from penstock.connectors.messages.encoding import encoder_of, validate
+from penstock.connectors.messages.schema_registry import RegistryError, RegistrySettings, SchemaRegistry
 from penstock.datastream.connectors.base import SinkError, SourceError
-from penstock.datastream.connectors.messages import schema_registry
-from penstock.datastream.connectors.messages.avro_types import AvroSchema
-from penstock.datastream.connectors.messages.decoding import decode_all, decoder_of
-from penstock.datastream.connectors.messages.encoding import encoder_of, validate
-from penstock.datastream.connectors.messages.schema_registry import RegistryError, RegistrySettings, SchemaRegistry
 from penstock.datastream.formats.avro import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.common import Types
+from penstock.connectors.testing import read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
-from penstock.datastream.connectors.testing import read_all, verify_source
 
 
 def lines_of(*paths: Path, charset: str = "UTF-8") -> FileSource:

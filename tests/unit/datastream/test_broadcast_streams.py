@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Types
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     BroadcastConnectedStream,
     BroadcastProcessFunction,
@@ -18,7 +19,6 @@ from penstock.datastream import (
     OutputTag,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.logical import OperatorKind, PartitionerKind
 from penstock.graph.pickling import UnpicklableFunction, dumps
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common import Row, Time, Types, WatermarkStrategy
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     OutputTag,
     SingleOutputStreamOperator,
@@ -18,7 +19,6 @@ from penstock.datastream import (
     TumblingEventTimeWindows,
 )
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.declared_columns import Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Types
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -19,7 +20,6 @@ from penstock.datastream import (
     SingleOutputStreamOperator,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.job_graph import Edge, Vertex
 from penstock.graph.logical import OperatorKind, PartitionerKind
 

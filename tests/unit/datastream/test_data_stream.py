@@ -10,6 +10,8 @@ import cloudpickle
 import pytest
 
 from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     FilterFunction,
     FlatMapFunction,
@@ -23,8 +25,6 @@ from penstock.datastream import (
     SingleOutputStreamOperator,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind, PartitionerKind
 

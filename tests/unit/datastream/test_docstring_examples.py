@@ -18,11 +18,11 @@ import penstock.common
 import penstock.datastream
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.options import CheckpointingOptions
+from penstock.connectors.generators.rate import RateLimiterStrategy
 from penstock.datastream import StreamExecutionEnvironment, state
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors import datagen, file_system, kafka
 from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.rate import RateLimiterStrategy
 from penstock.datastream.formats import avro, csv, json
 from tests.unit.test_public_docs import NAMES, section
 

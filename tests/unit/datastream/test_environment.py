@@ -23,6 +23,7 @@ from penstock.common import (
 )
 from penstock.common.options import CheckpointingOptions, ExecutionOptions, PythonOptions, RestartStrategyOptions
 from penstock.common.type_information import TypeInformation
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     CheckpointingMode,
     EmbeddedRocksDBStateBackend,
@@ -39,7 +40,6 @@ from penstock.datastream import (
 )
 from penstock.datastream._streams.environment import validate
 from penstock.datastream.connectors.base import SinkError
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.pickling import UnpicklableFunction
 from tests.unit.datastream.conftest import InstantExecutor
 

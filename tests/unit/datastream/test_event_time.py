@@ -10,6 +10,8 @@ import pytest
 
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     CoProcessFunction,
     KeyedCoProcessFunction,
@@ -20,8 +22,6 @@ from penstock.datastream import (
 )
 from penstock.datastream._streams.strategy_checks import EventTimeWarning
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.datastream.data_stream import ColumnKeyedStream
 from penstock.graph.logical import OperatorKind
 

@@ -9,9 +9,9 @@ import pytest
 from penstock.common import Types
 from penstock.common.options import ParallelismOptions
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from tests.unit.datastream.test_event_time import MONOTONOUS, At
 
 

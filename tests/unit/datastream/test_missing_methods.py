@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common import Encoder, Time, Types, WatermarkStrategy
+from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -22,7 +23,6 @@ from penstock.datastream import (
 from penstock.datastream.columnar import count, sum_
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
-from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
 
 ORDERS = Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.LONG()])

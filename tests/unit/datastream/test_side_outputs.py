@@ -10,6 +10,8 @@ import cloudpickle
 import pytest
 
 from penstock.common import Time, Types, WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     CoProcessFunction,
     DataStream,
@@ -23,8 +25,6 @@ from penstock.datastream import (
     TumblingEventTimeWindows,
     WindowedStream,
 )
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 
 ODD = OutputTag("odd", Types.LONG())
 LATE = OutputTag("late")

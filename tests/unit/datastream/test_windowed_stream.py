@@ -10,6 +10,8 @@ import cloudpickle
 import pytest
 
 from penstock.common import Duration, Time, Types, WatermarkStrategy
+from penstock.connectors.memory.collection import CollectionSource
+from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     AggregateFunction,
     Function,
@@ -23,8 +25,6 @@ from penstock.datastream import (
     TumblingEventTimeWindows,
     WindowFunction,
 )
-from penstock.datastream.connectors.memory.collection import CollectionSource
-from penstock.datastream.connectors.memory.discard import DiscardingSink
 from penstock.graph.builder import GraphError
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.logical import OperatorKind

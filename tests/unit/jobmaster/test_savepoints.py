@@ -16,7 +16,7 @@ from penstock.common.composite_types import RowType
 from penstock.common.job_execution import SavepointFailed
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.connectors.splits import encode_split
+from penstock.connectors.base import encode_split
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.orders import SavepointOrder

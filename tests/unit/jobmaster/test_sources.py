@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.connectors.hybrid.numbered import end_of
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
-from penstock.datastream.connectors.hybrid.numbered import end_of
 from penstock.graph.job_graph import JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution

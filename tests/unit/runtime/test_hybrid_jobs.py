@@ -8,13 +8,13 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import decode_split
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import Source
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.connectors.splits import decode_split
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.store import ObjectStore

@@ -16,9 +16,9 @@ from penstock.common.configuration import Configuration
 from penstock.common.time import Duration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import FixedSplitEnumerator
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
-from penstock.datastream.connectors.splits import FixedSplitEnumerator
 from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore.rescale import edges_in_flight

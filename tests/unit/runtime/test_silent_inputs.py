@@ -11,9 +11,9 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import FixedSplitEnumerator
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
-from penstock.datastream.connectors.splits import FixedSplitEnumerator
 from tests.unit.connectors.hybrid_parts import hybrid
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT

@@ -12,12 +12,12 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import FixedSplitEnumerator
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import NotReady, ReaderContext, Source, SourceReader
 from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
-from penstock.datastream.connectors.splits import FixedSplitEnumerator
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.messages import LimitWatermark, WatermarkReport
 from penstock.runtime.subtask.source_alignment import SourceAlignment

@@ -12,18 +12,18 @@ import pytest
 from penstock.common.failures import OperatorFailure
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.files.csv_format import CsvReaderFormat
+from penstock.connectors.files.csv_schema import CsvSchema
+from penstock.connectors.files.file_source import FileSource
+from penstock.connectors.files.json_lines import JsonDecoder, JsonLinesFormat
+from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
+from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
+from penstock.connectors.files.text_lines import StreamFormat
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import MalformedRecord, Source
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.datastream.connectors.files.csv_format import CsvReaderFormat
-from penstock.datastream.connectors.files.csv_schema import CsvSchema
-from penstock.datastream.connectors.files.file_source import FileSource
-from penstock.datastream.connectors.files.json_lines import JsonDecoder, JsonLinesFormat
-from penstock.datastream.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.datastream.connectors.files.parquet import ParquetColumnarRowInputFormat
-from penstock.datastream.connectors.files.text_lines import StreamFormat
 from penstock.datastream.connectors.hybrid_source import HybridSource
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from penstock.datastream.output_tag import OutputTag
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.process.reason_of import reason_of

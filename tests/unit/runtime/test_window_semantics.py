@@ -16,6 +16,7 @@ from penstock.common import Types, WatermarkStrategy
 from penstock.common.configuration import Configuration
 from penstock.common.failures import OperatorFailure
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
+from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import (
     AggregateFunction,
     CoProcessFunction,
@@ -31,7 +32,6 @@ from penstock.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from penstock.datastream.connectors.memory.collection import CollectionSource
 from tests.unit.runtime.small_job import CommittedRows, SmallJob
 
 END = 2**63 - 1

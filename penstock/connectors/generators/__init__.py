@@ -1,0 +1,1 @@
+"""Implements sources that make up their rows."""

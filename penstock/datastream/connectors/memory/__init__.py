@@ -1,1 +1,0 @@
-"""Offers sources and sinks that hold their rows in memory."""
