@@ -68,6 +68,8 @@ THOROUGH = (
     # A kill at another moment, and another signal, next to one that stays.
     "spark/test_live_rescale.py::test_a_slot_that_is_killed_during_a_rescale_costs_no_row[at once]",
     f"spark/test_command_line.py::test_penstock_run_is_interrupted_and_goes_on_from_latest[{signal.SIGTERM}]",
+    # An environment of its own, for the wheel.
+    "spark/test_installed_wheel.py",
     # A process takes ten seconds to import.
     "spark/test_slots.py::test_a_slot_that_waits_for_a_place_or_starts_slowly_is_not_given_up",
 )

@@ -18,6 +18,24 @@ from tests.spark.run_programs import LIMIT_S, ROOT, Programs
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3 * LIMIT_S)]
 
 
+COUNTED_WORDS = Counter(
+    [("4", "gate", "1"), ("3", "dam", "1"), ("4", "pipe", "1"), ("3", "dam", "2"), ("7", "turbine", "1")]
+)
+"""The rows (length, word, count) of the README's first program."""
+
+
+def first_program() -> str:
+    """Return the text of the README's first program."""
+    program: str
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    return program
+
+
+def counted_words(printed: str) -> Counter[tuple[str, str, str]]:
+    """Return the rows that the README's first program has printed."""
+    return Counter(re.findall(r"\((\d+), *'?(\w+)'?, *(\d+)\)", printed))
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     programs = Programs(tmp_path_factory.mktemp("programs"))
@@ -34,13 +52,9 @@ def result_of(programs: Programs, benchmark: str, *arguments: str) -> dict[str, 
 
 
 def test_the_first_program_of_the_readme_says_what_it_should(programs: Programs, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     path = tmp_path / "word_lengths.py"
-    path.write_text(program, encoding="utf-8")
-    printed = re.findall(r"\((\d+), *'?(\w+)'?, *(\d+)\)", programs.run(path))
-    assert Counter(printed) == Counter(
-        [("4", "gate", "1"), ("3", "dam", "1"), ("4", "pipe", "1"), ("3", "dam", "2"), ("7", "turbine", "1")]
-    )
+    path.write_text(first_program(), encoding="utf-8")
+    assert counted_words(programs.run(path)) == COUNTED_WORDS
 
 
 def test_pressure_prints_the_peers_fields(programs: Programs) -> None:

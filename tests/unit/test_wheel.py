@@ -52,6 +52,13 @@ def test_it_holds_the_package_and_the_marker_of_its_types_and_nothing_else(wheel
     assert f"{about}licenses/LICENSE" in wheel.namelist()
 
 
+def test_it_holds_nothing_that_proves_or_measures_the_package(wheel: ZipFile) -> None:
+    folders = {name.partition("/")[0] for name in wheel.namelist()}
+    assert folders == {"penstock", "pyspark_penstock", f"penstock-{penstock.__version__}.dist-info"}
+    inside = {folder for name in wheel.namelist() for folder in name.split("/")[:-1]}
+    assert not inside & {"simulation", "tests", "benchmarks", "examples", "tools"}
+
+
 def test_its_metadata_says_what_it_is_and_what_it_needs(metadata: Message) -> None:
     told = {key: metadata[key] for key in ("Name", "Version", "License-Expression", "Requires-Python")}
     assert told == {
