@@ -1,4 +1,4 @@
-"""Tests the wheel in an environment of its own, without the sources: the README's first program runs on a real Spark."""
+"""Tests the wheel in an environment of its own, without the sources: the first program runs on a real Spark."""
 
 from __future__ import annotations
 
