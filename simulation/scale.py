@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Iterator
 
 from penstock.operators import disk_batches
-from penstock.operators.columns import columnar_windows, partial_aggregates
 from penstock.operators.rows import chain
+from penstock.operators.windows import column_windows, partial_aggregates
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log
 from penstock.runtime.input import deficit_round_robin
@@ -105,7 +105,7 @@ def scaled(scale: Scale) -> Iterator[None]:
         (deficit_round_robin, "QUANTUM_BYTES", scale.quantum_bytes),
         (hash_map_snapshot, "ENTRIES_PER_BATCH", scale.state_entries_per_batch),
         (hash_map_snapshot, "BYTES_PER_RANGE", scale.state_range_bytes),
-        (columnar_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
+        (column_windows, "ROWS_PER_FIRED_GROUP", scale.fired_at_once),
         (table_view, "BLOCK_BYTES", scale.columnar_range_bytes),
         (partial_aggregates, "HELD_ROWS_MAX", scale.held_rows),
         (partial_aggregates, "REPEATS_MIN", scale.repeats),

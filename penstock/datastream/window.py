@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from penstock.common.missing_names import advising_getattr
 from penstock.common.time import Duration, Time
+from penstock.operators.windows.assigners.assigner import Assigner
+from penstock.operators.windows.assigners.tumbling import Tumbling
 
 
 class Window(ABC):
@@ -44,8 +46,15 @@ class TimeWindow(Window):
         return timestamp - (timestamp - offset) % window_size
 
 
-class WindowAssigner(ABC):  # noqa: B024
+class WindowAssigner(ABC):
     """Assigns rows to windows. There is one kind: `TumblingEventTimeWindows`."""
+
+    @abstractmethod
+    def _assigner(self) -> Assigner:
+        """Return what assigns rows to these windows in operators."""
+
+    _window_class: Callable[[int, int], Window] = TimeWindow
+    """Makes the window that functions get, of its start and end."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,9 @@ class TumblingEventTimeWindows(WindowAssigner):
                 milliseconds.
         """
         return TumblingEventTimeWindows(_ms(size, "size"), 0 if offset is None else _ms(offset, "offset"))
+
+    def _assigner(self) -> Assigner:
+        return Tumbling(self.size_ms, self.offset_ms)
 
     def __str__(self) -> str:
         offset = f", offset {self.offset_ms} ms" if self.offset_ms else ""

@@ -17,7 +17,7 @@ from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.states import key_type
 from penstock.protocol.restore.rescale import ANY_CONSUMER, BROADCAST
-from penstock.protocol.values.metadata import EdgeShape, VertexShape
+from penstock.protocol.values.metadata import EdgeShape, VertexShape, WindowsShape
 
 _WITHOUT_ROWS = (
     "resume the old program, stop it with an aligned savepoint (stop_with_savepoint(aligned=True)) and start from "
@@ -53,11 +53,14 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
     ]
 
 
-def _windows(vertex: Vertex) -> str:
+def _windows(vertex: Vertex) -> WindowsShape | None:
     spec = vertex.operators[0].function
-    if not isinstance(spec, WindowSpec | WindowAggregateSpec):
-        return ""
-    return f"{spec.size_ms} ms" + (f" with offset {spec.offset_ms} ms" if spec.offset_ms else "")
+    return spec.assigner.shape() if isinstance(spec, WindowSpec | WindowAggregateSpec) else None
+
+
+def _described(windows: WindowsShape) -> str:
+    settings = ", ".join(f"{name} {ms} ms" for name, ms in windows.settings_ms.items())
+    return f"{windows.kind} windows" + (f" ({settings})" if settings else "")
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
@@ -172,9 +175,9 @@ def _check_vertex(
         windows = _windows(now)
         if old.windows and windows and old.windows != windows and old.operators[0] == now.uid:
             problems.append(
-                f"operator '{old.operator_names[0]}' had windows of {old.windows}, now of {windows}, and the "
-                f"checkpoint holds windows that have not ended: set them to {old.windows}, or give the operator "
-                "another uid, which begins with empty windows "
+                f"operator '{old.operator_names[0]}' had {_described(old.windows)}, now {_described(windows)}, and the "
+                "checkpoint holds windows that have not ended: declare them as before, or give the operator another "
+                "uid, which begins with empty windows "
                 "(execution.state-recovery.ignore-unclaimed-state=true drops the old ones)"
             )
 

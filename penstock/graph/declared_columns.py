@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
+from penstock.operators.windows.assigners.assigner import Assigner
 
 AggregateFunctionName = Literal["sum", "count", "min", "max", "mean"]
 
@@ -71,15 +72,13 @@ class AggregateSpec:
 
 @dataclass(frozen=True)
 class WindowAggregateSpec:
-    """Aggregates per key and tumbling window in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod
-    `size_ms`). `late_tag`: the id of the side output for late rows; None: they are counted and dropped. `rows_column`:
-    how many rows each row represents, if it is the result of a first phase.
+    """Describes aggregates per key and window. `late_tag`: the id of the side output for late rows; None: they are
+    counted and dropped. `rows_column`: how many rows each row represents, if it is the result of a first phase.
     """
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    size_ms: int
-    offset_ms: int
+    assigner: Assigner
     allowed_lateness_ms: int
     late_tag: str | None
     rows_column: str | None = None

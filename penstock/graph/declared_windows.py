@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.operators.windows.assigners.assigner import Assigner
 
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Describes tumbling windows in event time: [start, start + `size_ms`) with start ≡ `offset_ms` (mod `size_ms`).
+    """Describes the windows of a stream of rows, and the functions of their contents.
 
     Exactly one of `reduce` (ReduceFunction) and `aggregate` (AggregateFunction) folds rows as they come; with neither,
     the window keeps its rows, in order. `process` (ProcessWindowFunction or WindowFunction) gets the folded value, or
     the rows, when the window fires; None: the folded value is emitted. `element_type` is the type of what a window
     keeps (rows or accumulator; None: pickles). `late_tag`: the id of the side output for late rows; None: they are
-    counted and dropped.
+    counted and dropped. `window_class`: makes the window that functions get, of its start and end.
     """
 
-    size_ms: int
-    offset_ms: int
+    assigner: Assigner
     allowed_lateness_ms: int
     late_tag: str | None
     reduce: Any
     aggregate: Any
     process: Any
     element_type: TypeInformation | None
+    window_class: Callable[[int, int], Any]

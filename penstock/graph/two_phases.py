@@ -17,6 +17,7 @@ from penstock.common.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
 from penstock.graph.declared_columns import Aggregate, WindowAggregateSpec
+from penstock.operators.windows.assigners.assigner import Assigner
 
 _ROWS_COLUMN = "rows"
 
@@ -30,8 +31,7 @@ class PartialAggregates:
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    size_ms: int
-    offset_ms: int
+    assigner: Assigner
     given_type: TypeInformation
     row_type: RowType
     rows_column: str
@@ -50,7 +50,7 @@ def in_two_phases(
     while rows_column in names:
         rows_column = f"_{rows_column}"
     row_type = RowType((*key_types, *result_types, scalar.LONG), (*names, rows_column))
-    first = PartialAggregates(spec.keys, spec.aggregates, spec.size_ms, spec.offset_ms, rows, row_type, rows_column)
+    first = PartialAggregates(spec.keys, spec.aggregates, spec.assigner, rows, row_type, rows_column)
     merged = tuple(Aggregate(a.name, a.function, a.name, a.column, a.function == "count") for a in spec.aggregates)
     return first, replace(spec, aggregates=merged, rows_column=rows_column)
 

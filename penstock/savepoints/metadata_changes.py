@@ -105,7 +105,7 @@ def _without(vertex: VertexShape, ids: frozenset[str]) -> VertexShape:
         operators=[id for id, _, _ in kept],
         operator_names=[name for _, name, _ in kept],
         user_uids=[uid for _, _, uid in kept],
-        windows="" if is_headless else vertex.windows,
+        windows=None if is_headless else vertex.windows,
     )
 
 

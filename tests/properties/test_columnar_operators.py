@@ -33,6 +33,7 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import TIMESTAMP_FIELD
 from penstock.operators.columns.columnar_chain import ROWS_PER_FIRED_GROUP, ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
+from penstock.operators.windows.assigners.tumbling import Tumbling
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
 from penstock.state.backend import EncodedState
@@ -155,7 +156,8 @@ def test_windows_fire_once_for_rows_in_time_and_again_for_late_ones(kind: str, s
 
 def check_windows(random: Random, lateness_ms: int, backends: ColumnarBackends) -> None:
     events = random_events(random, random.randrange(1, 500), random.choice([1, 4, 60]), random.choice([0, 0.2]))
-    spec = WindowAggregateSpec(("key",), AGGREGATES, SIZE_MS, random.choice([0, 3, -4]), lateness_ms, None)
+    offset_ms = random.choice([0, 3, -4])
+    spec = WindowAggregateSpec(("key",), AGGREGATES, Tumbling(SIZE_MS, offset_ms), lateness_ms, None)
     backend = backends.new()
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED, backend)
     reached = -1
@@ -166,7 +168,7 @@ def check_windows(random: Random, lateness_ms: int, backends: ColumnarBackends) 
     for part in cut(random, events):
         seen = {}
         for event in part:
-            start = event[4] - (event[4] - spec.offset_ms) % SIZE_MS
+            start = event[4] - (event[4] - offset_ms) % SIZE_MS
             if start + SIZE_MS - 1 + lateness_ms <= reached:
                 dropped += 1
                 continue
@@ -227,14 +229,14 @@ def restored(backend: ColumnarBackend[Any], spec: Any, backends: ColumnarBackend
 @pytest.mark.parametrize("at", [-(2**63), 3 - 2**63, 2**63 - 1, 2**63 - 3])
 @pytest.mark.parametrize("others", [[], [(2, 1, None, None, 0)]])
 def test_a_timestamp_whose_window_leaves_64_bits_is_refused_and_not_wrapped(at: int, others: list[Event]) -> None:
-    spec = WindowAggregateSpec(("key",), AGGREGATES, SIZE_MS, 3, 0, None)
+    spec = WindowAggregateSpec(("key",), AGGREGATES, Tumbling(SIZE_MS, 3), 0, None)
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, WINDOWED)
     with pytest.raises(OperatorFailure, match=f"the operator.* timestamp is {at} ms"):
         chain.run(batch_of([*others, (1, 1, None, None, at)]))
 
 
 def test_what_is_kept_for_ever_is_never_late() -> None:
-    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 2**63 - 30, None)
+    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], Tumbling(SIZE_MS), 2**63 - 30, None)
     output = Types.ROW_NAMED(WINDOWED.schema.names[:4], [Types.LONG()] * 4)
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, output)
     list(chain.on_watermark(2**63 - 20))
@@ -251,7 +253,7 @@ def test_a_snapshot_between_two_groups_of_a_firing_window_has_the_rest(kind: str
 
 def check_a_snapshot_between_two_groups(backends: ColumnarBackends) -> None:
     keys = 3 * ROWS_PER_FIRED_GROUP // 2
-    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 0, None)
+    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], Tumbling(SIZE_MS), 0, None)
     types = Types.ROW_NAMED(["key", "window_start", "window_end", "rows"], [Types.LONG()] * 4)
     backend = backends.new()
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, types, backend)
@@ -275,7 +277,7 @@ def check_a_snapshot_between_two_groups(backends: ColumnarBackends) -> None:
 
 
 def test_no_key_sees_time_run_backwards_after_a_rescale() -> None:
-    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], SIZE_MS, 0, 0, "late")
+    spec = WindowAggregateSpec(("key",), AGGREGATES[:1], Tumbling(SIZE_MS), 0, "late")
     types = Types.ROW_NAMED(["key", "window_start", "window_end", "rows"], [Types.LONG()] * 4)
     chain = chain_of(OperatorKind.WINDOW_COLUMNS, spec, types)
     chain.set_time(5, [GroupFloor(2, 4, 40)])

@@ -20,6 +20,7 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import TIMESTAMP_FIELD
 from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
+from penstock.operators.windows.assigners.tumbling import Tumbling
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
 from tests.properties.columnar_backends import KINDS, ColumnarBackends
@@ -39,7 +40,7 @@ def chain_of(precision: int, scale: int, is_windowed: bool, backend: Any = None)
     names = ["key", *further, *(a.name for a in AGGREGATES)]
     made = Types.ROW_NAMED(names, [Types.LONG()] * (1 + len(further)) + results)
     spec: Any = (
-        WindowAggregateSpec(("key",), AGGREGATES, 10, 0, 0, None)
+        WindowAggregateSpec(("key",), AGGREGATES, Tumbling(10), 0, None)
         if is_windowed
         else AggregateSpec(("key",), AGGREGATES)
     )

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from penstock.jobmaster import fit
-from penstock.operators.columns import columnar_windows
 from penstock.operators.event_time import idleness, progress
-from penstock.operators.rows import window_operator
+from penstock.operators.windows import column_windows, row_windows
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
@@ -116,19 +115,19 @@ def windows_of_rows_know_no_floors(patch: Patch) -> None:
     def of_subtask(self: Any) -> int:
         return int(self._time.current_ms)
 
-    pipe = window_operator.WindowOperator.pipe
+    pipe = row_windows.WindowOperator.pipe
 
     def without(self: Any, rows: Any) -> Any:
         patch(self.context, "current_watermark_ms", lambda: of_subtask(self.context))
         return pipe(self, rows)
 
-    patch(window_operator.WindowOperator, "pipe", without)
+    patch(row_windows.WindowOperator, "pipe", without)
 
 
 def windows_of_columns_know_no_floors(patch: Patch) -> None:
-    set_time = columnar_windows.WindowAggregates.set_time
+    set_time = column_windows.WindowAggregates.set_time
     without = lambda self, current_ms, floors: set_time(self, current_ms, [])  # noqa: E731
-    patch(columnar_windows.WindowAggregates, "set_time", without)
+    patch(column_windows.WindowAggregates, "set_time", without)
 
 
 def limits_of_a_group_are_ignored(patch: Patch) -> None:

@@ -42,6 +42,8 @@ def room_of_module(module: str) -> str | None:
         return None
     if parts == ["__main__"]:
         return "cli"
+    if parts[:3] == ["operators", "windows", "assigners"]:
+        return "windows.assigners"
     if parts[0] == "protocol" or parts[:2] == ["connectors", "base"]:
         return ".".join(parts[:2])
     return parts[0]

@@ -31,7 +31,7 @@ _CONNECTORS = frozenset({"connectors", "connectors.base"})
 EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
     {
         "common", "datastream", "graph", "operators", "runtime", "jobmaster", "monitoring", "network", "state",
-        "storage", "rest", "spark", "cli", "simulation", "savepoints",
+        "storage", "rest", "spark", "cli", "simulation", "savepoints", "windows.assigners",
     }
 )  # fmt: skip
 
@@ -45,8 +45,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "protocol.checkpoint": frozenset({"protocol.machine", "protocol.values"}),
     "protocol.log": frozenset({"protocol.machine", "protocol.values"}),
     "protocol.job": frozenset({"protocol.machine", "protocol.values"}),
-    "graph": frozenset({"common", "protocol.values", "protocol.restore"}),
-    "datastream": frozenset({"common", "graph"}) | _CONNECTORS,
+    "graph": frozenset({"common", "protocol.values", "protocol.restore", "windows.assigners"}),
+    "datastream": frozenset({"common", "graph", "windows.assigners"}) | _CONNECTORS,
     "connectors.base": frozenset({"common"}),
     "connectors": frozenset({"common", "connectors.base", "storage"}),
     "state": frozenset({"common", "protocol.values", "storage"}),
@@ -57,7 +57,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "network": frozenset({"protocol.values"}),
     "operators": frozenset(
         {"common", "datastream", "connectors.base", "graph", "protocol.values", "protocol.channel", "state"}
-    ),
+    )
+    | {"windows.assigners"},
+    "windows.assigners": frozenset({"protocol.values"}),
     "runtime": frozenset({"common", "connectors.base", "graph", "operators", "state", "storage"}) | _PROTOCOL,
     "jobmaster": frozenset({"common", "connectors.base", "graph", "monitoring", "storage"}) | _PROTOCOL,
     "monitoring": frozenset(),

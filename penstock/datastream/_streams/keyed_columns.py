@@ -175,8 +175,7 @@ class ColumnWindowed(Windowed[S]):
         spec = WindowAggregateSpec(
             keys=keys,
             aggregates=aggregates,
-            size_ms=self._window_assigner.size_ms,
-            offset_ms=self._window_assigner.offset_ms,
+            assigner=self._window_assigner._assigner(),
             allowed_lateness_ms=self._allowed_lateness_ms,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
         )

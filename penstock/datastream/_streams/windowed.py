@@ -15,7 +15,7 @@ from penstock.datastream._streams.stream_classes import S
 from penstock.datastream.columnar import ColumnAggregate
 from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction, ReduceFunction, WindowFunction
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.window import TumblingEventTimeWindows, WindowAssigner
+from penstock.datastream.window import WindowAssigner
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.logical import OperatorKind
 
@@ -33,10 +33,10 @@ class Windowed(Generic[S]):
                 f"window() was given the class {window_assigner.__name__}; make an assigner, e.g. "
                 "TumblingEventTimeWindows.of(Duration.of_seconds(10))"
             )
-        if not isinstance(window_assigner, TumblingEventTimeWindows):
+        if not isinstance(window_assigner, WindowAssigner):
             raise TypeError(
-                "window() takes one of the window assigners that there are: "
-                f"TumblingEventTimeWindows.of(size, offset); got {window_assigner!r}"
+                "window() takes a window assigner, e.g. TumblingEventTimeWindows.of(size, offset); got "
+                f"{window_assigner!r}"
             )
         self._keyed_stream = keyed_stream
         self._window_assigner = window_assigner
@@ -221,14 +221,14 @@ class Windowed(Generic[S]):
         process: AnyWindowFunction | None = None,
     ) -> S:
         spec = WindowSpec(
-            size_ms=self._window_assigner.size_ms,
-            offset_ms=self._window_assigner.offset_ms,
+            assigner=self._window_assigner._assigner(),
             allowed_lateness_ms=self._allowed_lateness_ms,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
             reduce=reduce,
             aggregate=aggregate,
             process=process,
             element_type=element_type,
+            window_class=self._window_assigner._window_class,
         )
         stream = self._keyed_stream._then(OperatorKind.WINDOW, name, spec, output_type)
         self._remember_late_type(stream)

@@ -17,7 +17,7 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import TIMESTAMP_FIELD, joined, row_type
 from penstock.operators.columns.columnar_keyed import RollingAggregates
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
-from penstock.operators.columns.columnar_windows import WindowAggregates
+from penstock.operators.windows.column_windows import WindowAggregates
 from penstock.state.columnar.columnar_backend import ColumnarBackend
 
 _NODE_BATCH_ROWS_MAX = 32_768

@@ -17,7 +17,7 @@ from penstock.operators.rows.row_functions import (
     RowOperator,
 )
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
-from penstock.operators.rows.window_operator import WindowOperator
+from penstock.operators.windows.row_windows import WindowOperator
 
 _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.MAP: MapOperator,

@@ -213,6 +213,17 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     async_ms: float = 0.0
 
 
+class WindowsShape(msgspec.Struct, frozen=True):
+    """Describes the windows of an operator. State names a window by its start."""
+
+    kind: str
+    """The name of this kind of window, for messages."""
+    length_ms: int | None
+    """The time from each window's start to its end. None: windows differ in length."""
+    settings_ms: dict[str, int]
+    """All lengths of time that tell these windows from others of their kind, by names for messages."""
+
+
 class VertexShape(msgspec.Struct, frozen=True):
     """Describes what a restore must find again of a vertex; it is checked by name before the job starts."""
 
@@ -223,8 +234,8 @@ class VertexShape(msgspec.Struct, frozen=True):
     operator_names: list[str]
     parallelism: int
     max_parallelism: int
-    windows: str = ""
-    """The windows of its head, as text: what is kept of a window says only where it starts. Empty: it has none."""
+    windows: WindowsShape | None = None
+    """The windows of its head. None: it has none."""
     user_uids: list[str] = []
     """The program's names of its operators, head first; "" for one without a uid of the user's."""
     key_type: str = ""

@@ -12,7 +12,7 @@ from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.operators.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
-from penstock.operators.columns.partial_aggregates import PartialAggregator
+from penstock.operators.windows.partial_aggregates import PartialAggregator
 from penstock.protocol.values.keys import KeyEncoder, UnsupportedKey, key_groups, owner
 from penstock.runtime.output.key_columns import KeyColumns, NullKey
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,8 +32,6 @@ SUBTASK = "subtask"
 
 Pickles = Literal["text", "bytes"]
 
-_UID = re.compile(r"[0-9a-f]{32}")
-_SIZE_MS = re.compile(r"(\d+) ms")
 _LISTED_MAX = 40
 
 
@@ -182,17 +179,18 @@ class Checkpoint:
 
     def windows(self, uid: str, key_type: TypeInformation | None = None, pickles: Pickles = "text") -> StateRows:
         """Return the rows of an operator's windows that have not ended: columns `key`, `key_group`, `window_start` and
-        `window_end` (ms), and `value`, what the window keeps. Arguments and errors are those of `keyed_state`.
+        `window_end` (ms; no end is known of windows that differ in length), and `value`, what the window keeps.
+        Arguments and errors are those of `keyed_state`.
         """
         operator = self.operator(uid)
         schemas = self.keyed_schemas(operator)
-        size = _SIZE_MS.match(operator.vertex.windows)
+        shape = operator.vertex.windows
         name = next((n for n in (WINDOW_CONTENTS, AGGREGATES) if n in schemas), None)
-        if size is None or name is None:
+        if shape is None or name is None:
             raise StateError(f"operator '{operator.label}' has no windows in {self.path}")
         runs = self.runs(operator, schemas[name])
         keys = self._keys(operator, runs, key_type)
-        return self._rows(runs, Windows(keys, int(size[1]), _shown(pickles)))
+        return self._rows(runs, Windows(keys, shape.length_ms, _shown(pickles)))
 
     def runs(self, operator: OperatorOfCheckpoint, schema: StateSchema) -> StoredRuns:
         """Return the stored runs of a keyed state."""

@@ -194,10 +194,11 @@ class Timers:
 
 @dataclass(frozen=True)
 class Windows:
-    """Makes rows (key, key_group, window_start, window_end, value) of the contents of windows."""
+    """Makes rows (key, key_group, window_start, window_end, value) of the contents of windows. `length_ms`: of each
+    window; None: they differ, and no `window_end` is known."""
 
     keys: ShownKeys
-    size_ms: int
+    length_ms: int | None
     shows_pickles: bool
 
     def __call__(self) -> Arrange:
@@ -217,7 +218,9 @@ class Windows:
         return arrange
 
     def _bounds(self, starts: pa.Array) -> dict[str, pa.Array]:
-        return {WINDOW_START: starts, WINDOW_END: pa.array(starts.to_numpy() + self.size_ms)}
+        if self.length_ms is None:
+            return {WINDOW_START: starts, WINDOW_END: pa.nulls(len(starts), pa.int64())}
+        return {WINDOW_START: starts, WINDOW_END: pa.array(starts.to_numpy() + self.length_ms)}
 
     def _arrange_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = [n for n in batch.schema.names if n.startswith(_KEY_PREFIX) and n != _KEY_PREFIX + WINDOW_START]

@@ -21,6 +21,7 @@ from penstock.datastream import (
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.graph.declared_columns import Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import OperatorKind
+from penstock.operators.windows.assigners.tumbling import Tumbling
 
 ORDERS = Types.ROW_NAMED(
     ["user", "amount", "rate", "note", "tags", "price"],
@@ -84,7 +85,7 @@ def test_aggregates_have_types_and_names(orders: SingleOutputStreamOperator) -> 
     made = window.aggregate(most=max_("amount"))
     assert str(made.get_type()) == "ROW(user STRING, window_start LONG, window_end LONG, most LONG)"
     assert made._node_for("").function == WindowAggregateSpec(
-        ("user",), (Aggregate("most", "max", "amount"),), 60_000, 0, 5, "late"
+        ("user",), (Aggregate("most", "max", "amount"),), Tumbling(60_000), 5, "late"
     )
     assert made.get_side_output(OutputTag("late")).get_type() == ORDERS
     assert window.count().get_type().schema.names[-1] == "count"

@@ -28,6 +28,7 @@ from penstock.datastream import (
 from penstock.graph.builder import GraphError
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.logical import OperatorKind
+from penstock.operators.windows.assigners.tumbling import Tumbling
 
 EVENT = Types.TUPLE([Types.STRING(), Types.LONG()])
 TEN_SECONDS = TumblingEventTimeWindows.of(Duration.of_seconds(10))
@@ -86,7 +87,7 @@ def test_reduce(env: StreamExecutionEnvironment) -> None:
     stream = keyed(env).window(TEN_SECONDS).reduce(function)
     assert stream.get_type() == EVENT
     spec = spec_of(stream)
-    assert spec == WindowSpec(10_000, 0, 0, None, function, None, None, EVENT)
+    assert spec == WindowSpec(Tumbling(10_000), 0, None, function, None, None, EVENT, TimeWindow)
 
 
 def test_reduce_with_a_callable_and_a_window_function(env: StreamExecutionEnvironment) -> None:
@@ -122,12 +123,8 @@ def test_offset_and_lateness_and_the_tag_of_late_rows(env: StreamExecutionEnviro
     stream = windowed.reduce(Sum())
     assert stream.get_side_output(late).get_type() == EVENT
     spec = spec_of(stream)
-    assert (spec.size_ms, spec.offset_ms, spec.allowed_lateness_ms, spec.late_tag) == (
-        86_400_000,
-        -28_800_000,
-        1500,
-        "late",
-    )
+    assert spec.assigner == Tumbling(86_400_000, -28_800_000)
+    assert (spec.allowed_lateness_ms, spec.late_tag) == (1500, "late")
 
 
 def test_late_rows_have_the_streams_type_where_the_tag_says_none(env: StreamExecutionEnvironment) -> None:
@@ -138,7 +135,7 @@ def test_late_rows_have_the_streams_type_where_the_tag_says_none(env: StreamExec
 
 @pytest.mark.parametrize("call, error, says", [
     (lambda k: k.window(TumblingEventTimeWindows), TypeError, "was given the class TumblingEventTimeWindows"),
-    (lambda k: k.window(Time.seconds(5)), TypeError, r"there are: TumblingEventTimeWindows.of\(size, offset\); got"),
+    (lambda k: k.window(Time.seconds(5)), TypeError, r"e.g. TumblingEventTimeWindows.of\(size, offset\); got"),
     (lambda k: k.window(TEN_SECONDS).allowed_lateness(-1), ValueError, "got -1"),
     (lambda k: k.window(TEN_SECONDS).side_output_late_data("late"), TypeError, "takes an OutputTag"),
     (lambda k: k.window(TEN_SECONDS).side_output_late_data(OutputTag("late", Types.LONG())), TypeError,

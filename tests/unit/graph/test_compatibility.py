@@ -11,12 +11,14 @@ import pytest
 from penstock.common import Configuration
 from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
+from penstock.datastream.window import TimeWindow
 from penstock.graph.builder import build_job_graph
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.declared_columns import WindowAggregateSpec
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
+from penstock.operators.windows.assigners.tumbling import Tumbling
 from penstock.protocol.values.metadata import EdgeShape, VertexShape
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
@@ -89,8 +91,8 @@ def test_more_subtasks_than_key_groups_are_refused() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        WindowSpec(100, 0, 0, None, None, None, None, None),
-        WindowAggregateSpec(("user",), (), 100, 0, 0, None),
+        WindowSpec(Tumbling(100), 0, None, None, None, None, None, TimeWindow),
+        WindowAggregateSpec(("user",), (), Tumbling(100), 0, None),
     ],
 )
 def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_what_is_kept(
@@ -99,11 +101,13 @@ def test_windows_of_another_size_or_offset_are_refused_before_they_would_lose_wh
     """[Kept is where a window starts: its timer finds no window of the new size, and its rows are never put out.]"""
     old = program(windows=spec)
     check(*shapes(old), program(windows=replace(spec, allowed_lateness_ms=5)))
-    smaller = program(windows=replace(spec, size_ms=80))
-    assert "operator 'sum' had windows of 100 ms, now of 80 ms" in refusal(old, smaller)
-    assert "now of 100 ms with offset 10 ms" in refusal(old, program(windows=replace(spec, offset_ms=10)))
+    smaller = program(windows=replace(spec, assigner=Tumbling(80)))
+    told = "operator 'sum' had tumbling windows (size 100 ms), now tumbling windows (size 80 ms)"
+    assert told in refusal(old, smaller)
+    later = program(windows=replace(spec, assigner=Tumbling(100, 10)))
+    assert "now tumbling windows (size 100 ms, offset 10 ms)" in refusal(old, later)
     check(*shapes(program()), old)
-    before_it_was_told = [msgspec.structs.replace(v, windows="") for v in vertex_shapes(old)]
+    before_it_was_told = [msgspec.structs.replace(v, windows=None) for v in vertex_shapes(old)]
     check(before_it_was_told, edge_shapes(old), smaller)
 
 

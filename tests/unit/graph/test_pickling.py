@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
+from penstock.datastream.window import TimeWindow
 from penstock.graph.builder import build_job_graph
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.pickling import UnpicklableFunction, dumps
+from penstock.operators.windows.assigners.tumbling import Tumbling
 
 LOCK = threading.Lock()
 
@@ -160,7 +162,7 @@ def test_the_parts_of_strategies_and_windows_are_named() -> None:
 
     clock.function = monotonous
     keyed = Input(clock, Partitioner(PartitionerKind.HASH, abs))
-    spec = WindowSpec(10, 0, 0, None, Enricher(None), None, Enricher(threading.Lock()), None)
+    spec = WindowSpec(Tumbling(10), 0, None, Enricher(None), None, Enricher(threading.Lock()), None, TimeWindow)
     graph.add(Node(2, OperatorKind.WINDOW, "hourly", spec, [keyed], None))
     with pytest.raises(UnpicklableFunction, match="^the window function of operator 'hourly' .*'connections'"):
         dumps(build_job_graph(graph, Configuration(), "job"))

@@ -23,7 +23,7 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph import compatibility
-from penstock.operators.columns import partial_aggregates
+from penstock.operators.windows import partial_aggregates
 from penstock.protocol.values.elements import Generation
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished

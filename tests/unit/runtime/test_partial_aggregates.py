@@ -18,8 +18,8 @@ from penstock.datastream.stream_execution_environment import StreamExecutionEnvi
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.two_phases import PartialAggregates
 from penstock.operators.batches import TIMESTAMP_FIELD
-from penstock.operators.columns import partial_aggregates
-from penstock.operators.columns.partial_aggregates import PartialAggregator
+from penstock.operators.windows import partial_aggregates
+from penstock.operators.windows.partial_aggregates import PartialAggregator
 
 ROWS = Types.ROW_NAMED(
     ["user", "value", "small", "price", "at"],

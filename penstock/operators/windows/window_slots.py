@@ -7,7 +7,7 @@ from typing import Iterable, Iterator, Protocol
 import numpy as np
 
 from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP
-from penstock.operators.event_time.tumbling import Milliseconds
+from penstock.operators.windows.assigners.assigner import Milliseconds
 from penstock.state.columnar.keyed_table import WindowTable
 from penstock.state.columnar.slot_arrays import Slots
 

@@ -15,7 +15,7 @@ from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.declared_columns import Aggregate
 from penstock.graph.two_phases import PartialAggregates
 from penstock.operators.batches import TIMESTAMP_FIELD
-from penstock.operators.event_time.tumbling import NoWindow, only_start, starts_of
+from penstock.operators.windows.assigners.assigner import NoWindow
 
 GROUPED_ROWS_MIN = 4096
 """A grouping costs as much as sending some thousand rows, however few it is given."""
@@ -125,11 +125,10 @@ class PartialAggregator:
 
     def _grouped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec
-        timestamps = batch.column(TIMESTAMP_COLUMN).to_numpy()
-        start = only_start(timestamps, spec.size_ms, spec.offset_ms)
+        starts = spec.assigner.starts_of(batch.column(TIMESTAMP_COLUMN).to_numpy())
         given = {f"key {n}": batch.column(key) for n, key in enumerate(spec.keys)}
-        if start is None:
-            given["start"] = pa.array(starts_of(timestamps, spec.size_ms, spec.offset_ms))
+        if not isinstance(starts, int):
+            given["start"] = pa.array(starts)
         groups = list(given)
         calls: dict[str, tuple[str | list[str], str]] = {"count_all": ([], "count_all")}
         made_by = []
@@ -143,9 +142,10 @@ class PartialAggregator:
         table = pa.table(given).group_by(groups, use_threads=False).aggregate(list(calls.values()))
         # Batches of a table share its chunks; the groups of one batch have one.
         made = table.combine_chunks().to_batches()[0]
-        starts = made.column("start") if start is None else pa.repeat(pa.scalar(start, pa.int64()), made.num_rows)
+        is_one = isinstance(starts, int)
+        times = pa.repeat(pa.scalar(starts, pa.int64()), made.num_rows) if is_one else made.column("start")
         columns = [made.column(name) for name in (*groups[: len(spec.keys)], *made_by, "count_all")]
-        return pa.RecordBatch.from_arrays([*columns, starts], schema=self._schema)
+        return pa.RecordBatch.from_arrays([*columns, times], schema=self._schema)
 
 
 def _of_each(aggregate: Aggregate, array: pa.Array) -> pa.Array:

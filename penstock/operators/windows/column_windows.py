@@ -1,4 +1,4 @@
-"""Aggregates per key and tumbling window in event time.
+"""Aggregates columns per key and window in event time, whatever kind of window the assigner makes.
 
 The window is one more column of the key. When the watermark has passed it, its rows are emitted in bounded groups and
 leave the state with them. With an allowed lateness they stay, marked as fired, until that has passed, too; a late row
@@ -20,8 +20,8 @@ from penstock.graph.job_graph import Operator
 from penstock.operators.columns.columnar_aggregates import SumOverflow
 from penstock.operators.columns.columnar_keyed import KeyedAggregates
 from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP, Output
-from penstock.operators.columns.window_slots import SlotsInMemory, SlotsOnDisk, WindowSlots
-from penstock.operators.event_time.tumbling import Milliseconds, NoWindow, only_start, starts_of
+from penstock.operators.windows.assigners.assigner import Milliseconds, NoWindow
+from penstock.operators.windows.window_slots import SlotsInMemory, SlotsOnDisk, WindowSlots
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.metadata import GroupFloor
@@ -34,6 +34,8 @@ class WindowAggregates(KeyedAggregates):
     def __init__(self, operator: Operator, backend: ColumnarBackend[Any]) -> None:
         spec: WindowAggregateSpec = operator.function
         self._spec = spec
+        self._assigner = spec.assigner
+        self._lateness_ms = min(spec.allowed_lateness_ms, WATERMARK_MAX_MS)
         self._stays = spec.allowed_lateness_ms > 0
         fired = [ValueColumn("fired", np.bool_, False)] if self._stays else []
         start = pa.field(WINDOW_START, pa.int64())
@@ -65,21 +67,18 @@ class WindowAggregates(KeyedAggregates):
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
-        starts = self._starts(self._timestamps(batch))
+        starts, earliest = self._starts(self._timestamps(batch))
         key_groups = self._key_groups(batch)
         reached_ms = self._reached(key_groups)
-        lateness_ms = self._spec.size_ms - 1 + self._spec.allowed_lateness_ms
-        if int(starts.min()) + lateness_ms <= self._latest(reached_ms):
-            # These sums must not leave int64: a value that would have to be kept past that is kept to the end of time.
-            lateness_ms = min(lateness_ms, WATERMARK_MAX_MS - max(int(starts.max()), 0))
-            late = starts + lateness_ms <= reached_ms
+        if self._assigner.end_of(earliest) - 1 + self._lateness_ms <= self._latest(reached_ms):
+            late = self._assigner.end_of(starts) - 1 <= self._discarded_ms(reached_ms)
             if late.any():
                 yield from self._late(batch.filter(pa.array(late)))
                 kept = ~late
                 batch, starts, key_groups = batch.filter(pa.array(kept)), starts[kept], key_groups[kept]
                 if not batch.num_rows:
                     return
-                reached_ms = self._reached(key_groups)
+                reached_ms, earliest = self._reached(key_groups), int(starts.min())
         given = self._take(batch)
         found = self._find([*(batch.column(k) for k in self._keys), pa.array(starts)], key_groups)
         slots = found.slots
@@ -91,8 +90,8 @@ class WindowAggregates(KeyedAggregates):
                 raise self._overflow(accumulator.aggregate, error.slot) from None
             self.table.after_write(slots, accumulator.written)
         self.table.settle()
-        if self._stays and int(starts.min()) + self._spec.size_ms - 1 <= self._latest(reached_ms):
-            again = np.unique(slots[starts + (self._spec.size_ms - 1) <= reached_ms])
+        if self._stays and self._assigner.end_of(earliest) - 1 <= self._latest(reached_ms):
+            again = np.unique(slots[self._assigner.end_of(starts) - 1 <= reached_ms])
             for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
                 yield None, self._fire(again[at : at + ROWS_PER_FIRED_GROUP])
 
@@ -107,14 +106,15 @@ class WindowAggregates(KeyedAggregates):
         timestamps: Milliseconds = batch.column(index).to_numpy()
         return timestamps
 
-    def _starts(self, timestamps: Milliseconds) -> Milliseconds:
-        """Return the starts of the rows' windows."""
-        size_ms, offset_ms = self._spec.size_ms, self._spec.offset_ms
+    def _starts(self, timestamps: Milliseconds) -> tuple[Milliseconds, int]:
+        """Return the start of each row's window, and the earliest of them."""
         try:
-            start = only_start(timestamps, size_ms, offset_ms)
+            starts = self._assigner.starts_of(timestamps)
         except NoWindow as error:
             raise OperatorFailure(self.operator.name, error, ours=True) from None
-        return starts_of(timestamps, size_ms, offset_ms) if start is None else np.full(len(timestamps), start, np.int64)
+        if isinstance(starts, int):
+            return np.full(len(timestamps), starts, np.int64), starts
+        return starts, int(starts.min())
 
     def _reached(self, key_groups: npt.NDArray[np.uint16]) -> int | Milliseconds:
         """Return the event time that each row's key has reached: no key sees it run backwards."""
@@ -124,6 +124,14 @@ class WindowAggregates(KeyedAggregates):
         reached: Milliseconds = np.maximum(floors[np.minimum(key_groups, len(floors) - 1)], self._watermark_ms)
         reached[key_groups >= len(floors)] = self._watermark_ms
         return reached
+
+    def _discarded_ms(self, reached_ms: int | Milliseconds) -> int | Milliseconds:
+        """Return the time up to which windows have been discarded whose keys have reached `reached_ms`. The difference
+        must not leave int64, of which the beginning is before all windows.
+        """
+        if isinstance(reached_ms, int):
+            return max(reached_ms - self._lateness_ms, WATERMARK_MIN_MS)
+        return np.maximum(reached_ms, WATERMARK_MIN_MS + self._lateness_ms) - self._lateness_ms
 
     @staticmethod
     def _latest(reached_ms: int | Milliseconds) -> int:
@@ -142,7 +150,7 @@ class WindowAggregates(KeyedAggregates):
         self._watermark_ms = max(self._watermark_ms, watermark_ms)
         if self._floors is not None and int(self._floors.max()) <= self._watermark_ms:
             self._floors = None
-        due = self._past(self._spec.size_ms - 1)
+        due = self._assigner.ended(self._windows.starts, self._watermark_ms)
         if not self._stays:
             for slots in self._windows.taken(due):
                 made = self._result(slots)
@@ -152,14 +160,11 @@ class WindowAggregates(KeyedAggregates):
         for start in due:
             if start not in self._all_fired:
                 yield from self._fire_window(start)
-        past = self._past(self._spec.size_ms - 1 + self._spec.allowed_lateness_ms)
+        past = self._assigner.ended(self._windows.starts, self._watermark_ms - self._lateness_ms)
         self._all_fired.difference_update(past)
         for slots in self._windows.taken(past):
             self.table.remove(slots)
             yield pa.RecordBatch.from_pylist([], schema=self._output_schema)
-
-    def _past(self, after_ms: int) -> list[int]:
-        return sorted(start for start in self._windows.starts if start + after_ms <= self._watermark_ms)
 
     def _fire_window(self, start: int) -> Iterator[pa.RecordBatch]:
         for group in self._windows.of(start):
@@ -177,7 +182,7 @@ class WindowAggregates(KeyedAggregates):
 
     def _result(self, slots: Slots) -> pa.RecordBatch:
         keys = self.table.keys_of(slots)
-        ends = keys[-1].to_numpy() + self._spec.size_ms
+        ends = self._assigner.end_of(keys[-1].to_numpy())
         columns = [*keys, pa.array(ends), *(a.result(self.table, slots) for a in self._accumulators)]
         columns.append(pa.array(ends - 1))
         return pa.RecordBatch.from_arrays(columns, schema=self._output_schema)

@@ -1,9 +1,8 @@
-"""Implements tumbling windows in event time over rows.
+"""Implements windows in event time over rows, whatever kind of window the assigner makes.
 
 A window's contents (its rows, or what they were folded to) are map state of the key, by the window's start. A timer at
 its last millisecond fires it; one `allowed_lateness_ms` later discards it. If that is at the end of time or beyond, the
-window is kept for ever, as in Flink. A timer's window follows from its time, because windows of one size do not
-overlap.
+window is kept for ever, as in Flink. The assigner finds the window of a timer by its time (`ending_at`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.named_rows import reducing
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
-from penstock.datastream.window import TimeWindow
+from penstock.datastream.window import Window
 from penstock.graph.declared_windows import WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.graph.states import WINDOW_CONTENTS_STATE, kept_of_window
 from penstock.operators.event_time.timers import Timer
-from penstock.operators.event_time.tumbling import NoWindow
 from penstock.operators.rows.element import SideRow
 from penstock.operators.rows.row_functions import RowOperator, no_rows, split_side_outputs
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
+from penstock.operators.windows.assigners.assigner import NoWindow
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
@@ -32,11 +31,16 @@ _NO_TIMESTAMP = (
 )
 
 
+_Opened = tuple[int, int, int]
+"""A window that a row belongs to: its start, its last millisecond, and when it is discarded."""
+
+
 class WindowOperator(RowOperator):
     def __init__(self, operator: Operator, context: SubtaskRuntimeContext) -> None:
         super().__init__(operator, context)
         self.spec: WindowSpec = operator.function
         self.function = _UserFunctions(self.spec)
+        self._assigner = self.spec.assigner
         self._element = context.element
         self.late_rows = 0
 
@@ -86,70 +90,84 @@ class WindowOperator(RowOperator):
             return lambda kept, start: elements(kept)
         if isinstance(function, ProcessWindowFunction):
             return lambda kept, start: function.process(
-                self.context.current_key(), context.at(start, spec.size_ms), elements(kept)
+                self.context.current_key(), context.at(start, self._window(start)), elements(kept)
             )
-        return lambda kept, start: function.apply(
-            self.context.current_key(), TimeWindow(start, start + spec.size_ms), elements(kept)
-        )
+        return lambda kept, start: function.apply(self.context.current_key(), self._window(start), elements(kept))
+
+    def _window(self, start: int) -> Window:
+        """Return the window as functions get it."""
+        window: Window = self.spec.window_class(start, self._assigner.end_of(start))
+        return window
 
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         spec, element, contents, name = self.spec, self._element, self._contents, self.operator.name
-        size_ms, offset_ms, lateness_ms = spec.size_ms, spec.offset_ms, spec.allowed_lateness_ms
-        fold, watermark = self._fold, self.context.current_watermark_ms
-        latest_start = WATERMARK_MAX_MS + 1 - size_ms
+        fold, watermark, lateness_ms = self._fold, self.context.current_watermark_ms, spec.allowed_lateness_ms
+        pane_start = pane_end = 0
+        opened: list[_Opened] = []
         try:
             for row in rows:
                 timestamp_ms = element.timestamp_ms
                 if timestamp_ms is None:
                     raise OperatorFailure(name, ValueError(f"{_NO_TIMESTAMP}; the row was {row!r:.200}"), ours=True)
-                start = timestamp_ms - (timestamp_ms - offset_ms) % size_ms
-                if not WATERMARK_MIN_MS <= start <= latest_start:
-                    raise OperatorFailure(name, NoWindow(timestamp_ms, row), ours=True)
-                last = start + size_ms - 1
-                forgotten_at = min(last + lateness_ms, WATERMARK_MAX_MS)
+                if not pane_start <= timestamp_ms < pane_end:
+                    opened = self._opened_by(timestamp_ms, row)
+                    pane_start, pane_end = self._assigner.pane_of(timestamp_ms)
+                is_late = True
                 reached_ms = watermark()
-                if forgotten_at <= reached_ms:
+                for start, last, forgotten_at in opened:
+                    if forgotten_at <= reached_ms:
+                        continue
+                    is_late = False
+                    kept = contents.get(start)
+                    if kept is None:
+                        contents.put(start, self._first(row))
+                        if last > reached_ms:
+                            self._timers.register_event(last)
+                        if lateness_ms and forgotten_at < WATERMARK_MAX_MS:
+                            self._timers.register_event(forgotten_at)
+                    else:
+                        contents.put(start, fold(kept, row))
+                    if last <= reached_ms:  # the window has fired: within the allowed lateness each row fires it again
+                        yield from self._fire_window(start)
+                if is_late:
                     if spec.late_tag is None:
                         self.late_rows += 1
                     elif spec.late_tag in self.operator.side_outputs:
                         yield SideRow(spec.late_tag, row)
-                    continue
-                kept = contents.get(start)
-                if kept is None:
-                    contents.put(start, self._first(row))
-                    if last > reached_ms:
-                        self._timers.register_event(last)
-                    if lateness_ms and forgotten_at < WATERMARK_MAX_MS:
-                        self._timers.register_event(forgotten_at)
-                else:
-                    contents.put(start, fold(kept, row))
-                if last <= reached_ms:  # late, but within the allowed lateness: each such row fires the window again
-                    yield from self._fire_window(start)
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
             raise OperatorFailure(name, error) from error
 
+    def _opened_by(self, timestamp_ms: int, row: Any) -> list[_Opened]:
+        opened = []
+        for start in self._assigner.opened_by(timestamp_ms):
+            last = self._assigner.end_of(start) - 1
+            if start < WATERMARK_MIN_MS or last > WATERMARK_MAX_MS:
+                raise OperatorFailure(self.operator.name, NoWindow(timestamp_ms, row), ours=True)
+            opened.append((start, last, min(last + self.spec.allowed_lateness_ms, WATERMARK_MAX_MS)))
+        return opened
+
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
-        spec, contents = self.spec, self._contents
+        lateness_ms, ending_at = self.spec.allowed_lateness_ms, self._assigner.ending_at
         try:
             for timer in timers:
-                ends = timer.timestamp_ms + 1 - spec.offset_ms
-                if not ends % spec.size_ms:
-                    start = timer.timestamp_ms + 1 - spec.size_ms
-                    if contents.contains(start):
-                        yield from self._fire_window(start)
-                        if not spec.allowed_lateness_ms:
-                            self._forget(start)
-                if spec.allowed_lateness_ms and not (ends - spec.allowed_lateness_ms) % spec.size_ms:
-                    self._forget(timer.timestamp_ms + 1 - spec.allowed_lateness_ms - spec.size_ms)
+                end_ms = timer.timestamp_ms + 1
+                start = ending_at(end_ms)
+                if start is not None and self._contents.contains(start):
+                    yield from self._fire_window(start)
+                    if not lateness_ms:
+                        self._forget(start)
+                # With a lateness that is a multiple of the size, one timer ends a window and discards another.
+                if lateness_ms and (start := ending_at(end_ms - lateness_ms)) is not None:
+                    self._forget(start)
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
 
     def _fire_window(self, start: int) -> Iterator[Any]:
-        self._element.timestamp_ms = start + self.spec.size_ms - 1
+        self._element.timestamp_ms = self._assigner.end_of(start) - 1
         made = self._result(self._contents.get(start), start)
         if (refusal := no_rows(self.operator.name, made)) is not None:
             raise refusal
@@ -161,7 +179,7 @@ class WindowOperator(RowOperator):
             return
         self._contents.remove(start)
         if isinstance(self.spec.process, ProcessWindowFunction):
-            self.spec.process.clear(self._window_context.at(start, self.spec.size_ms))
+            self.spec.process.clear(self._window_context.at(start, self._window(start)))
 
 
 class _UserFunctions:
@@ -179,18 +197,20 @@ class _UserFunctions:
             function.close()
 
 
-class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
+class _WindowContext(ProcessWindowFunction.Context[Window]):
     """Gives functions the window that fires, or is discarded."""
+
+    _start: int
+    _window: Window
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:
         self._context = context
-        self._window = TimeWindow(0, 0)
 
-    def at(self, start: int, size_ms: int) -> _WindowContext:
-        self._window = TimeWindow(start, start + size_ms)
+    def at(self, start: int, window: Window) -> _WindowContext:
+        self._start, self._window = start, window
         return self
 
-    def window(self) -> TimeWindow:
+    def window(self) -> Window:
         return self._window
 
     def current_watermark(self) -> int:
@@ -205,4 +225,4 @@ class _WindowContext(ProcessWindowFunction.Context[TimeWindow]):
 
     def window_state(self) -> KeyedStateStore:
         """Return the state of the key and this window; clear it in `clear`."""
-        return self._context.of_window(self._window.start)
+        return self._context.of_window(self._start)
