@@ -59,7 +59,7 @@ def print_jobs(directory: str) -> None:
 
 @dataclass
 class _Seen:
-    """Holds what was seen of a job, as far as it could be read."""
+    """Holds the readable facts of a job."""
 
     job: str
     log: list[Entry] = field(default_factory=list)
@@ -116,7 +116,7 @@ def print_savepoint(folder: str) -> None:
 
 
 def _print_metadata(title: str, metadata: Metadata, root: str) -> None:
-    """Print what a checkpoint consists of. `root`: the directory of its segments."""
+    """Print the parts of a checkpoint. `root`: the directory of its segments."""
     triggered = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(metadata.trigger_wall_ms / 1000))
     _console.print(f"{title} of job {metadata.job_id} ({metadata.job_name}), {triggered}")
     table = Table("vertex", "parallelism", "max", "state", "in flight", "kind", box=None)

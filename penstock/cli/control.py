@@ -27,7 +27,7 @@ _DRAIN_LIMIT = "until all that its sources have read is processed, without a lim
 
 
 class ControlFailed(Exception):
-    """Signals that what was asked of a job was not done, or that nobody knows. The message says the way out."""
+    """Signals that a request to a job was not executed, or that nobody knows. The message says the way out."""
 
 
 def take_savepoint(

@@ -1,4 +1,4 @@
-"""Prints what checkpoints and savepoints hold: the commands `penstock state ...`."""
+"""Prints the contents of checkpoints and savepoints: the commands `penstock state ...`."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _inspection_json(
 
 
 def print_difference(before: str, after: str, examples: int, as_json: bool) -> bool:
-    """Print what differs between two checkpoints, and return whether anything does. Raises `StoreError`."""
+    """Print the differences between two checkpoints, and return whether there are any. Raises `StoreError`."""
     found = compared(read_checkpoint(before), read_checkpoint(after), examples)
     if as_json:
         told = {**vars(found), "states": [_difference_json(state) for state in found.states]}

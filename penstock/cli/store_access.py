@@ -15,7 +15,7 @@ def open_store(place: str) -> BrowsableStore:
 
 
 def store_settings() -> StoreSettings:
-    """Return what `config.yaml` says of stores. Raises `StoreError`."""
+    """Return the settings of stores in `config.yaml`. Raises `StoreError`."""
     try:
         return StoreSettings.of(load_configuration())
     except OptionError as error:

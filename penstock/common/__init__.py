@@ -1,4 +1,4 @@
-"""Offers what programs import from `pyflink.common`."""
+"""Offers the names that programs import from `pyflink.common`."""
 
 from typing import TYPE_CHECKING
 

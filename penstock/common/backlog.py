@@ -1,4 +1,4 @@
-"""Says how often a checkpoint is triggered while a source works off a backlog."""
+"""Chooses the checkpoint interval while a source works off a backlog."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ from enum import Enum
 
 
 class CheckpointingMode(Enum):
-    """Names what checkpoints guarantee. AT_LEAST_ONCE is accepted and runs as EXACTLY_ONCE, which guarantees more."""
+    """Names the guarantee of checkpoints. AT_LEAST_ONCE is accepted and runs as EXACTLY_ONCE, which guarantees more."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """Names what is left of a job's checkpoints when it has ended."""
+    """Names the checkpoints that are kept when a job ends."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
@@ -21,7 +21,7 @@ class ExternalizedCheckpointRetention(Enum):
 
 
 class RecoveryClaimMode(Enum):
-    """Names who owns the checkpoint that a job is restored from: its old job (NO_CLAIM) or the new one (CLAIM)."""
+    """Names the owner of the checkpoint that a job is restored from: its old job (NO_CLAIM) or the new one (CLAIM)."""
 
     NO_CLAIM = 0
     CLAIM = 1
@@ -29,7 +29,7 @@ class RecoveryClaimMode(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Names how a job is executed. BATCH is refused; STREAMING and AUTOMATIC are the same."""
+    """Names the execution mode of a job. BATCH is refused; STREAMING and AUTOMATIC are the same."""
 
     STREAMING = 0
     BATCH = 1

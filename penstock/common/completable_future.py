@@ -111,7 +111,7 @@ class CompletableFuture(Generic[T]):
         return True
 
     def add_done_callback(self, callback: Callable[[CompletableFuture[T]], Any]) -> None:
-        """Call a function when the future is complete.
+        """Call a function on completion of the future.
 
         It is called in the thread that completes the future, or at once if it is complete already.
 

@@ -27,7 +27,8 @@ _CHUNK_ROWS = 4096
 
 
 class _FieldsType(ColumnType):
-    """Holds what tuples and rows share. A row of a stream is a column per field, a nested one a struct column."""
+    """Holds the common part of tuples and rows. A row of a stream is a column per field, a nested
+    one a struct column."""
 
     field_names: tuple[str, ...]
     field_types: tuple[ColumnType, ...]
@@ -368,7 +369,7 @@ class MapType(ColumnType):
 
 
 def _cuts(array: pa.Array) -> tuple[int, int, list[slice | None]]:
-    """Return where the elements of a list or map column begin and end, and each row's part of them (None: null)."""
+    """Return the first and last element of a list or map column, and each row's part of them (None: null)."""
     offsets = array.offsets.to_numpy().tolist()
     first, last = offsets[0], offsets[-1]
     cuts: list[slice | None] = [slice(a - first, b - first) for a, b in zip(offsets, offsets[1:])]

@@ -1,4 +1,4 @@
-"""Says how many checkpoints of a job may be in progress at once."""
+"""Limits the number of a job's checkpoints that are in progress at once."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class ExecutionConfig(AdvisesOnMissing):
         return self._configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).to_millis()
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Set how often watermarks are generated (`pipeline.auto-watermark-interval`).
+        """Set the interval between generated watermarks (`pipeline.auto-watermark-interval`).
 
         Raises `OptionError` if it is negative.
 
@@ -111,7 +111,7 @@ class ExecutionConfig(AdvisesOnMissing):
         return self._configuration.get(PipelineOptions.GLOBAL_JOB_PARAMETERS) or {}
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> ExecutionConfig:
-        """Set what happens after a failure.
+        """Set the restart strategy.
 
         Args:
             restart_strategy_configuration: Made by `RestartStrategies`.

@@ -1,4 +1,4 @@
-"""Reads how data in flight is bounded: by our own option, or by Flink's for buffer debloating."""
+"""Reads the bounds of data in flight: by our own option, or by Flink's for buffer debloating."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FlowControl:
 
 
 def flow_control(configuration: Configuration) -> FlowControl:
-    """Return how windows and output queues follow the consumed rate.
+    """Return the settings by which windows and output queues follow the consumed rate.
 
     Args:
         configuration: That of the job.

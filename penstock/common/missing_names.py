@@ -1,4 +1,4 @@
-"""Says what to use in place of PyFlink's and Spark's names that are not here, from one table."""
+"""Names the replacements of PyFlink's and Spark's names that are not here, from one table."""
 
 from __future__ import annotations
 

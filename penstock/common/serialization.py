@@ -1,4 +1,4 @@
-"""Defines how rows become bytes in files, and back."""
+"""Defines the encoding of rows as bytes in files, and their decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines what a type of rows can do: name the columns of its batches, turn rows into batches and back.
+"""Defines the interface of a type of rows: name the columns of its batches, turn rows into batches and back.
 
 The concrete types, and `Types`, which makes them, are in `penstock.common.types`.
 """

@@ -99,7 +99,7 @@ def _parse_field(text: str, at: int) -> tuple[str, ColumnType, int]:
 
 
 def _behind(text: str, at: int) -> tuple[int, bool]:
-    """Return where the next type begins, or this list ends, and whether it does."""
+    """Return the position of the next type or of the list's end, and whether it is the end."""
     if text.startswith(", ", at):
         return at + 2, False
     if text.startswith(")", at):

@@ -1,4 +1,4 @@
-"""Copies what a user's function may still change of the batches that it has made.
+"""Copies those arrays of a user's batches that the user's function may still change.
 
 An array of NumPy's becomes one of Arrow's without a copy, so the function may write to it again while its rows still
 wait to be sent.

@@ -68,7 +68,7 @@ class WatermarkAlignmentParams:
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Describes how rows get timestamps, and how watermarks are made from them.
+    """Describes the timestamps of rows, and the generation of watermarks from them.
 
     The static methods make strategies. The other methods return a changed copy.
 

@@ -1,1 +1,1 @@
-"""Turns what was declared into what will run."""
+"""Turns a declared program into a job graph."""

@@ -1,4 +1,4 @@
-"""Checks whether what a checkpoint holds fits a program: its vertices and edges against the new job graph.
+"""Checks whether a checkpoint fits a program: its vertices and edges against the new job graph.
 
 Any parallelism fits up to the max parallelism of the checkpoint, which is kept if the program sets none itself. State
 belongs to operators, so they may be chained in another way, and operators may be inserted. What cannot be restored is
@@ -36,7 +36,7 @@ class IncompatibleGraph(ValueError):
 
 
 def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
-    """Return what a checkpoint's metadata stores about the vertices."""
+    """Return the vertices as a checkpoint's metadata describe them."""
     return [
         VertexShape(
             index=v.index,
@@ -64,7 +64,7 @@ def _described(windows: WindowsShape) -> str:
 
 
 def edge_shapes(graph: JobGraph) -> list[EdgeShape]:
-    """Return what a checkpoint's metadata stores about the edges."""
+    """Return the edges as a checkpoint's metadata describe them."""
     return [
         EdgeShape(
             e.name, e.source, e.target, e.partitioner.kind.value, e.partitioner.pointwise, _columns(e), e.input_index
@@ -192,7 +192,7 @@ def _check_edges(
     problems: list[str],
     with_rows: list[str],
 ) -> None:
-    """Append what is wrong with the edges to `problems`, and the names of those whose rows are in the way to
+    """Append the problems of the edges to `problems`, and the names of those whose rows are in the way to
     `with_rows`."""
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
@@ -267,6 +267,6 @@ def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, i
 
 
 def _with_uids(vertex: VertexShape) -> list[str]:
-    """Return what messages call the operators of a vertex: their names, and the uids that the program gives them."""
+    """Return the names of a vertex's operators in messages: their names, and the uids that the program gives them."""
     uids = vertex.user_uids or [""] * len(vertex.operators)
     return [f"'{name}'" + (f" (uid '{uid}')" if uid else "") for name, uid in zip(vertex.operator_names, uids)]

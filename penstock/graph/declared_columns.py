@@ -85,8 +85,8 @@ class WindowAggregateSpec:
 
 
 def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str | None:
-    """Return what is wrong with the result of a `map_batches` function, column by column; None: nothing. On a
-    `timestamped` stream the event times, int64, are allowed, too. The order of columns does not matter.
+    """Return the problem of a `map_batches` function's result, column by column; None: nothing. On a `timestamped`
+    stream the event times, int64, are allowed, too. The order of columns does not matter.
     """
     if not isinstance(made, pa.RecordBatch):
         found = "nothing (None)" if made is None else f"a {type(made).__module__}.{type(made).__qualname__}"

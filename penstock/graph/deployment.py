@@ -1,5 +1,5 @@
-"""Defines what a slot gets to build its part of a generation. It is cloudpickled, so its functions are new copies each
-time.
+"""Defines the deployment from which a slot builds its part of a generation. It is cloudpickled, so its functions are
+new copies each time.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def describe(graph: JobGraph) -> str:
 
 
 def connector_of(operator: Operator) -> dict[str, str]:
-    """Return what a source or sink says of itself; {} for other operators."""
+    """Return a source's or sink's description of itself; {} for other operators."""
     if operator.kind not in (OperatorKind.SOURCE, OperatorKind.SINK):
         return {}
     described = getattr(operator.function, "describe", None)
@@ -78,7 +78,7 @@ def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
 
 
 def _event_time(graph: JobGraph, vertex: Vertex) -> str | None:
-    """Describe where the vertex's time comes from; None: it has none."""
+    """Describe the origin of the vertex's time; None: it has none."""
     if vertex.clock is not None:
         return str(vertex.clock.watermark_strategy)
     return "that of its inputs" if any(e.timestamped for e in graph.inputs_of(vertex.index)) else None

@@ -1,4 +1,4 @@
-"""Pickles what is shipped to slots, with an error that names the operator and the variable that cannot be pickled.
+"""Pickles operators for slots, with an error that names the operator and the variable that cannot be pickled.
 
 Each operator is pickled apart, so that it has an object of its own where the program gives one to several. Without it,
 two operators call one object in two threads, and each keeps its state in what the other has opened last.
@@ -45,7 +45,7 @@ class UnpicklableFunction(TypeError):
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
-    """Pickles by value what the main program defines, and operators apart. `claims`: its classes, by their keys."""
+    """Pickles the main program's definitions by value, and operators apart. `claims`: its classes, by their keys."""
 
     def __init__(self, file: io.BytesIO, claims: _Claims) -> None:
         super().__init__(file, protocol=5)

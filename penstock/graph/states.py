@@ -82,7 +82,7 @@ def _declared(graph: JobGraph) -> Iterator[_Declared]:
 
 
 def state_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
-    """Return what does not fit of stored state and of its keys: a line for each, with the way out."""
+    """Return the misfits of stored state and of its keys: a line for each, with the way out."""
     stored: dict[tuple[str, str, str], str] = {}
     with_keys: set[str] = set()
     for snapshot in metadata.subtasks:
@@ -107,7 +107,7 @@ def state_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
 
 
 def unclaimed_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
-    """Return what the checkpoint holds that nobody may drop, and that no operator takes: output that waits to be
+    """Return the contents of the checkpoint that nobody may drop and no operator takes: output that waits to be
     committed, and the splits of an operator that is no source any more. A line for each, with the way out.
     """
     now = {operator.uid: operator for vertex in graph.vertices for operator in vertex.operators}
@@ -132,7 +132,7 @@ def unclaimed_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
 
 
 def _names(metadata: Metadata) -> dict[str, str]:
-    """Return what messages call the checkpoint's operators, by their ids."""
+    """Return the names of the checkpoint's operators in messages, by their ids."""
     found = {}
     for vertex in metadata.vertices:
         uids = vertex.user_uids or [""] * len(vertex.operators)

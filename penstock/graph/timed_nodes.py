@@ -1,4 +1,4 @@
-"""Finds out where event time comes from, which rows have it, and whose watermarks never come."""
+"""Finds the origins of event time, the streams that have it, and the inputs whose watermarks never come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Timed(Enum):
 
 
 def strategy_of(node: Node) -> WatermarkStrategy | None:
-    """Return what gives this operator's rows their time; None: they have that of their inputs, if any."""
+    """Return the strategy that gives this operator's rows their time; None: they have that of their inputs, if any."""
     if node.kind is OperatorKind.TIMESTAMPS:
         declared: WatermarkStrategy = node.function
         return declared

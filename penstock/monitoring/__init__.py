@@ -1,1 +1,1 @@
-"""Provides what can be seen of a running job."""
+"""Provides the observable facts of a running job."""

@@ -1,5 +1,5 @@
-"""Defines what can be seen of a running job: immutable values that the JobMaster replaces, so that any thread may read
-them.
+"""Defines the observable facts of a running job: immutable values that the JobMaster replaces, so that any thread may
+read them.
 """
 
 from __future__ import annotations

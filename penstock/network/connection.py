@@ -1,4 +1,4 @@
-"""Orders what waits to be sent on one connection (sans-IO).
+"""Orders the messages that wait to be sent on one connection (sans-IO).
 
 Urgent frames leave ahead of everything that is not on the wire yet: at most the chunk that has begun is before them. An
 urgent frame never passes an aligned barrier of its own channel, or barriers would change places on the channel: while

@@ -62,7 +62,7 @@ class ControlClient:
 
     @property
     def queued_bytes(self) -> int:
-        """Return how many bytes have been sent but have not left this process."""
+        """Return the number of sent bytes that have not left this process."""
         link = self._link
         return 0 if link is None else link.queued_bytes
 

@@ -111,7 +111,7 @@ class DiallerHandshake(_Handshake):
         return _OPENING.pack(_MAGIC, _VERSION, self._nonce)
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """Return what to send. Raises `NotYet` or `HandshakeError`: close the connection in both cases."""
+        """Return the bytes to send. Raises `NotYet` or `HandshakeError`: close the connection in both cases."""
         self._received += data
         if self._listener_nonce is None:
             self._listener_nonce = self._take_opening()
@@ -158,7 +158,7 @@ class ListenerHandshake(_Handshake):
         self.verdict: int | None = None
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """Return what to send. Raises `HandshakeError`: close without an answer. With a verdict other than WELCOME
+        """Return the bytes to send. Raises `HandshakeError`: close without an answer. With a verdict other than WELCOME
         `peer` stays None: send, then close.
         """
         self._received += data

@@ -37,7 +37,7 @@ class IoLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Run what was called before, then end the thread (waits at most 5 s for it)."""
+        """Run the calls that were queued before, then end the thread (waits at most 5 s for it)."""
         self.call_soon(self._end)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5.0)

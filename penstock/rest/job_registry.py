@@ -54,7 +54,7 @@ class RunningJob(msgspec.Struct, frozen=True):
 
 
 def registry_directory() -> Path:
-    """Return where this process registers its jobs."""
+    """Return the directory in which this process registers its jobs."""
     return _directories()[0]
 
 
@@ -105,7 +105,7 @@ def running_jobs() -> list[RunningJob]:
 
 
 def process_started(pid: int) -> str | None:
-    """Return when a process was started, as the system counts; "" if it does not say, None if there is no process."""
+    """Return the start time of a process, as the system counts; "" if it does not say, None if there is no process."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):  # another user's process cannot be a driver of ours
@@ -119,7 +119,8 @@ def process_started(pid: int) -> str | None:
 
 
 def _directories() -> list[Path]:
-    """Return where jobs are registered: first where this process does it, then where other sessions of the user do."""
+    """Return the directories in which jobs are registered: first where this process does it, then where other sessions
+    of the user do."""
     given = os.environ.get(DIRECTORY_VARIABLE)
     if given:
         return [Path(given).absolute()]
@@ -144,7 +145,7 @@ def _prepare(directory: Path) -> None:
 
 
 def _read(file: Path) -> RunningJob | None:
-    """Return what the file says; None if it says nothing that we understand, or another user has written it."""
+    """Return the job that the file describes; None if it is not readable as one, or another user has written it."""
     with file.open("rb") as stream:
         if os.fstat(stream.fileno()).st_uid != os.geteuid():
             return None

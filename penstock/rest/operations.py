@@ -1,4 +1,4 @@
-"""Keeps what callers have asked a job for (savepoints, checkpoints) until they have fetched the outcome."""
+"""Keeps the requests of callers (savepoints, checkpoints) until they have fetched the outcome."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Operation:
     _outcome: dict[str, Any] | None = None
 
     def outcome(self) -> dict[str, Any] | None:
-        """Return what came of it. Once there is an outcome it stays, whatever the job does later."""
+        """Return the operation's outcome. Once there is an outcome it stays, whatever the job does later."""
         if self._outcome is None:
             self._outcome = self.look()
         return self._outcome

@@ -30,7 +30,7 @@ class BootstrappedState:
     parts: list[OperatorPart]
 
     def encoded(self, subtask: int) -> tuple[list[StateSchema], Iterator[EncodedState]]:
-        """Return how the keyed state of a subtask was declared, and its runs."""
+        """Return the declarations of a subtask's keyed state, and its runs."""
         snapshot = self.backends[subtask].snapshot(0, None)
         return snapshot.schemas, (run for run in snapshot.encode() if isinstance(run, EncodedState))
 
@@ -96,7 +96,7 @@ def _run(
 
 
 class _Initialization(FunctionInitializationContext):
-    """Implements what `initialize_state` gets: nothing is restored."""
+    """Implements the context of `initialize_state`: nothing is restored."""
 
     def __init__(self, store: BackendStateStore) -> None:
         self._store = store
@@ -115,14 +115,14 @@ class _Initialization(FunctionInitializationContext):
 
 
 class _Snapshot(FunctionSnapshotContext):
-    """Implements what `snapshot_state` gets."""
+    """Implements the context of `snapshot_state`."""
 
     def get_checkpoint_id(self) -> int:
         return 0
 
 
 class _BroadcastContext:
-    """Implements what functions that make broadcast state get."""
+    """Implements the context of functions that make broadcast state."""
 
     def __init__(self, store: BackendStateStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Copies what a savepoint keeps of another, with the state that is new: one segment for each slot."""
+"""Copies the kept part of a savepoint, with the state that is new: one segment for each slot."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _SlotCopy:
         self._vertices = {vertex.index: vertex for vertex in metadata.vertices}
 
     def copied(self, old: SubtaskSnapshot, tables: Mapping[tuple[str, str], StateTable]) -> SubtaskSnapshot:
-        """Copy what a subtask has stored, with the tables in place of the states that they replace."""
+        """Copy a subtask's snapshot, with the tables in place of the states that they replace."""
         vertex = self._vertices[old.vertex]
         keyed: list[StateRange] = []
         schemas = {(schema.operator, schema.name): schema for schema in old.schemas}

@@ -28,7 +28,7 @@ class KeyedStateReaderFunction(Function):
 
     @abstractmethod
     def read_key(self, key: Any, ctx: KeyedStateReaderFunction.Context) -> Iterable[Any] | None:
-        """Yield what is to be read of one key. State handles are those of this key.
+        """Yield the results for one key. State handles are those of this key.
 
         Args:
             key: The key.

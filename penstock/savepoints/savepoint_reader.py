@@ -54,7 +54,7 @@ class SavepointReader:
         return self.checkpoint.keyed_state(uid, name, key_type)
 
     def read_keyed_state(self, uid: str, function: KeyedStateReaderFunction) -> Iterator[Any]:
-        """Yield what a function reads of each key of an operator's keyed state.
+        """Yield the results of a function for each key of an operator's keyed state.
 
         Args:
             uid: The operator's uid; its id or its name will do.

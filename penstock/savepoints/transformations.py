@@ -1,4 +1,4 @@
-"""Says how rows become the state of an operator (Flink: OperatorTransformation)."""
+"""Turns rows into the state of an operator (Flink: OperatorTransformation)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StateBootstrapTransformation:
 
 
 class OperatorTransformation:
-    """Begins to say how rows become state.
+    """Begins a transformation of rows into state.
 
     Example:
         OperatorTransformation.bootstrap_with(rows).key_by(lambda row: row.user).transform(Bootstrap())

@@ -58,7 +58,7 @@ def write_arrow(frame: DataFrame, uri: str, options: dict[str, str]) -> dict[str
 
 
 def how_to_read(frame: DataFrame, marker: str) -> dict[str, str]:
-    """Return what `frame_files` needs to read the messages of a DataFrame."""
+    """Return the settings with which `frame_files` reads the messages of a DataFrame."""
     schema = to_arrow_schema(frame.schema, timezone=_ZONE)
     return {"schema": base64.b64encode(schema.serialize()).decode(), "marker": marker}
 

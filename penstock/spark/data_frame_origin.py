@@ -1,4 +1,4 @@
-"""Identifies where a DataFrame's rows come from, as far as Spark reports it, so that a resumed job notices a change.
+"""Identifies the origin of a DataFrame's rows, as far as Spark reports it, so that a resumed job notices a change.
 
 That is its query, the files that it reads, and the rows that the program itself passed to `createDataFrame`. What
 Python functions in the query do, and what a database holds, is not known without computing the DataFrame.
@@ -43,7 +43,7 @@ def origin_of(frame: DataFrame) -> Origin:
 
 
 def change(before: Origin, now: Origin) -> str | None:
-    """Describe what is different, as part of a sentence; None: nothing that is known of both."""
+    """Describe the difference, as part of a sentence; None: nothing that is known of both."""
     old, new = before["query"], now["query"]
     if old is not None and new is not None and old != new:
         was, differs = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old[-1], new[-1]))

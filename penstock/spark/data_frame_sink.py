@@ -44,8 +44,8 @@ class DataFrameSink(Sink):
         self._row_type = input_type
 
     def prepare(self, folder: str, uid: str, is_resumed: bool) -> None:
-        """Choose where the rows go: the given path, else a folder below `folder`. `is_resumed`: the job existed before,
-        and so may its rows. Raises `SinkError`.
+        """Choose the rows' destination: the given path, else a folder below `folder`. `is_resumed`: the job existed
+        before, and so may its rows. Raises `SinkError`.
         """
         if self._path is None:
             self._path = posixpath.join(folder, uid)

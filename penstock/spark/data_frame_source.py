@@ -212,7 +212,7 @@ class DataFrameSource(Source):
 
 @contextmanager
 def _parquet_settings(session: SparkSession) -> Iterator[None]:
-    """Set what can only be set for a session; the user's values are restored afterwards."""
+    """Set options that only exist for whole sessions; the user's values are restored afterwards."""
     with _settings_lock:
         before = {key: session.conf.get(key, None) for key in _PARQUET_SETTINGS}
         try:

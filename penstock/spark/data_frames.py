@@ -109,7 +109,7 @@ def find_results(graph: JobGraph, directory: str) -> None:
 
 
 class JobFiles:
-    """Manages what one job reads and writes next to its checkpoints."""
+    """Manages the files that one job reads and writes next to its checkpoints."""
 
     def __init__(self) -> None:
         self._root: FrameDirectory | None = None
@@ -215,7 +215,7 @@ class JobFiles:
         return str(self._temporary)
 
     def remove(self, release: Release, owns_log: bool) -> None:
-        """Remove what nobody needs any more, at the driver's end. Results are the user's, and stay.
+        """Remove the files that nobody needs any more, at the driver's end. Results are the user's, and stay.
 
         Args:
             release: What the job's log says of the folders, or what is known without it.

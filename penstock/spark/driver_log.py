@@ -38,7 +38,7 @@ class DriverLog:
         self._thread.start()
 
     def end(self, state: str, detail: str) -> None:
-        """Write what is left, and how the job has ended."""
+        """Write the remaining lines, and the job's outcome."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(2.0)

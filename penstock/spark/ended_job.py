@@ -21,7 +21,8 @@ from penstock.monitoring.report import JobReport
 
 
 class EndedJobClient(JobClient):
-    """Reports how a job has ended. `state` is FINISHED or CANCELED, `message` what the user was told."""
+    """Reports the outcome of a job that has ended. `state` is FINISHED or CANCELED, `message` what
+    the user was told."""
 
     def __init__(self, job_id: JobID, job_name: str, state: str, message: str) -> None:
         self._job_id = job_id

@@ -61,7 +61,7 @@ class FrameDirectory:
         return sorted(names, key=self.written_s)
 
     def written_s(self, name: str) -> float:
-        """Return when a folder was complete, in seconds since 1970."""
+        """Return the time at which a folder was complete, in seconds since 1970."""
         return self._store.stat(_manifest(name)).modified_s
 
     def manifest(self, name: str) -> dict[str, Any]:

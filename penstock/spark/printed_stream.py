@@ -17,8 +17,8 @@ _WAIT_S_MAX = 5.0
 
 
 class PrintedStream(io.TextIOBase):
-    """Sends what threads of a subtask write to `send(subtask, lines, is_error)`, with the subtask's number (from 1, as
-    in Flink) before each line; everything else goes to `original`.
+    """Sends the output of a subtask's threads to `send(subtask, lines, is_error)`, with the subtask's number (from 1,
+    as in Flink) before each line; everything else goes to `original`.
     """
 
     encoding = "utf-8"

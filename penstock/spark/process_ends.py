@@ -1,4 +1,4 @@
-"""Records how a slot's process ended: exit code or signal, written by our daemon and read by the driver.
+"""Records the end of a slot's process: exit code or signal, written by our daemon and read by the driver.
 
 Only a parent learns how a process ended, and the parent of a slot is the daemon. Penstock's own Spark runs on the
 driver's machine with our daemon (`slot_daemon.py`), which writes a file for each process that did not end by itself. In
@@ -60,7 +60,8 @@ def take_exit_code(pid: int) -> int | None:
 
 
 def oom_kills() -> int | None:
-    """Return how many processes of this machine the kernel has ended for want of memory; None if it does not say."""
+    """Return the number of this machine's processes that the kernel has ended for want of memory; None if it does not
+    say."""
     with suppress(OSError, ValueError):
         for line in _VMSTAT.read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -70,7 +71,7 @@ def oom_kills() -> int | None:
 
 
 def describe_end(code: int | None, oom_killed: int) -> str:
-    """Say how a process ended, as part of a sentence.
+    """Describe the end of a process, as part of a sentence.
 
     Args:
         code: As `take_exit_code` returns it.

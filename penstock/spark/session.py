@@ -57,7 +57,7 @@ class Substrate:
         return SparkSession(self.context).newSession()
 
     def task_places(self) -> int | None:
-        """Return how many tasks the session runs at once as it is now; None if Spark does not report it."""
+        """Return the number of tasks that the session runs at once now; None if Spark does not report it."""
         try:
             scala = self.context._jsc.sc()
             return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
@@ -72,12 +72,12 @@ class Substrate:
         return dynamic.lower() == "true" or self.master.startswith(("yarn", "k8s"))
 
     def fixed_places(self) -> int | None:
-        """Return how many tasks run at once, if that never changes (`local[n]`); None elsewhere."""
+        """Return the number of tasks that run at once, if it never changes (`local[n]`); None elsewhere."""
         is_fixed = self.master == "local" or self.master.startswith("local[")
         return self.task_places() if is_fixed else None
 
     def advice(self, slots: int) -> str:
-        """Advise what to do when slots do not come, with this session's numbers."""
+        """Return the advice for slots that do not come, with this session's numbers."""
         places = self.task_places()
         has = "does not tell how many tasks it runs at once" if places is None else f"runs {places} tasks at once"
         lower = f", or lower the parallelism from {slots}" if slots > 1 else ", or end other jobs of it"

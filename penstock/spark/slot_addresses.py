@@ -56,7 +56,7 @@ def _announced_port(
 
 
 class SlotBodies:
-    """Makes what a slot's Spark task calls. `port`: where the driver listens."""
+    """Makes the functions of slots' Spark tasks. `port`: where the driver listens."""
 
     def __init__(
         self, configuration: Configuration, substrate: Substrate, job_id: str, job_name: str, secret: bytes, port: int

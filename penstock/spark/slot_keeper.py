@@ -200,9 +200,8 @@ class SlotKeeper:
                 log.debug("the session is gone: %s", error)
 
     def _places(self, submission: int) -> list[TaskPlace]:
-        """Return where a submission that never registered was tried; for one that did the answer is not worth the
-        time.
-        """
+        """Return the places of a submission that never registered; for one that did the answer is
+        not worth the time."""
         if self.registered >= submission:
             return []
         try:

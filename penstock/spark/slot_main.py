@@ -69,7 +69,8 @@ def main(arguments: SlotArguments) -> None:
 
 
 def import_ahead() -> None:
-    """Import what is slow and deployments need: 0.3 s of CPU in all, for most of which restores would have to wait."""
+    """Import the slow modules that deployments need: 0.3 s of CPU in all, for most of which restores would have to
+    wait."""
     import penstock.datastream.connectors.file_system  # noqa: F401
 
     # pyarrow imports pandas, where that is installed, as soon as it is given an array.

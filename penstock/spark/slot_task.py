@@ -18,7 +18,7 @@ SEND_ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class SlotArguments:
-    """Holds what a slot gets when it is submitted. `*_ports` are ranges as (first, last)."""
+    """Holds a slot's arguments at its submission. `*_ports` are ranges as (first, last)."""
 
     driver_host: str
     driver_port: int

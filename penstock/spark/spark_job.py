@@ -316,7 +316,7 @@ class SparkJob:
             self._packing.look(self._master.lifecycle, self._clock.monotonic_ms())
 
     def _ask_places(self, answered: Callable[[int | None], None]) -> None:
-        """Ask how many places there are, outside of the driver's loop: a call to the JVM may take long."""
+        """Ask for the number of places, outside of the driver's loop: a call to the JVM may take long."""
 
         def ask() -> None:
             places = self._substrate.task_places()

@@ -162,7 +162,7 @@ class SparkSlots:
         return keeper.registered
 
     def submissions(self) -> dict[int, int]:
-        """Return how often each slot has been submitted."""
+        """Return the number of submissions of each slot."""
         return {slot: keeper.submission for slot, keeper in self._keepers.items()}
 
     def cancel_all(self, leave: bool = True) -> None:
@@ -219,6 +219,7 @@ class SparkSlots:
 
 
 def places_taken(substrate: Substrate) -> int:
-    """Return how many task places the slots of this program's jobs have, or wait for, and do not give back soon."""
+    """Return the number of task places that slots of this program's jobs have, or wait for, and do
+    not give back soon."""
     jobs = [slots for slots in list(_of_all_jobs) if slots._substrate.context is substrate.context]
     return sum(len(slots.submissions()) for slots in jobs)

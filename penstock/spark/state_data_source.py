@@ -43,7 +43,7 @@ class StateDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.read.format` calls it."""
+        """Return the name for `spark.read.format`."""
         return "penstock-state"
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -55,7 +55,7 @@ class StateDataSource(DataSource):
         return from_arrow_schema(self._state.schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads the state, in the driver and in tasks."""
+        """Return the reader of the state, for the driver and for tasks."""
         return StateReader(self._state)
 
 

@@ -18,7 +18,7 @@ _TOLD_EVERY_S = 60.0
 
 
 def look_at_storage(look: Callable[[], T], tell: Callable[[str], None], limit_s: float) -> T:
-    """Return what `look` returns. While the storage is away, `look` is repeated for `limit_s` (0: not at all).
+    """Return the result of `look`. While the storage is away, `look` is repeated for `limit_s` (0: not at all).
 
     An outage is no answer: neither is the job's log damaged, nor is there none. Raises what `look` raises; `StoreAway`
     only when the limit is over.

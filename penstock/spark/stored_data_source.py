@@ -25,7 +25,7 @@ class StoredFiles(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.read.format` calls it."""
+        """Return the name for `spark.read.format`."""
         return cls.short_name
 
     def schema(self) -> StructType:
@@ -33,7 +33,7 @@ class StoredFiles(DataSource):
         return self.row_schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads the files, in tasks."""
+        """Return the partition reader; it runs in Spark tasks."""
         return _FilesReader(self.files, self.settings, schema)
 
 

@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class _ThreadStatistics(threading.local):
-    """Reads how long the calling thread has waited for a processor; 0 where the system does not tell."""
+    """Reads the calling thread's wait for a processor; 0 where the system does not tell."""
 
     _file: FileIO | None
 

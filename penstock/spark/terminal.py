@@ -43,7 +43,7 @@ class _Screen:
         self._show(shown)
 
     def show(self, job: object, text: str) -> None:
-        """Replace what the line of progress shows of one job; "" removes it. Call it with the lock."""
+        """Replace one job's part of the progress line; "" removes it. Call it with the lock."""
         if text:
             self._of_jobs[job] = text
         elif self._of_jobs.pop(job, None) is None:
@@ -135,7 +135,7 @@ class TerminalConsole:
         self._put("\n".join(self._terminal.told(text, "WARN")), True)
 
     def stop(self) -> None:
-        """Write what is left (for some seconds at most)."""
+        """Write the remaining lines (for some seconds at most)."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Declares what the runtime asks of a keyed state backend."""
+"""Declares the interface of keyed state backends to the runtime."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StoredState:
 
 
 class ConsolidatedChains(Protocol):
-    """Learns how consolidations have ended. Any thread may call it."""
+    """Receives the results of consolidations. Any thread may call it."""
 
     def on_consolidated(self, name: tuple[str, str], checkpoint_id: int, runs: tuple[StoredState, ...] | None) -> None:
         """Note that a state was stored whole as it was at a checkpoint's barrier; `runs` None: that it was not."""
@@ -110,8 +110,8 @@ class StateSnapshot(Protocol):
         """
 
     def on_stored(self, stored: list[StoredState]) -> None:
-        """Note where the runs lie that a checkpoint may name whose predecessor this one is. Called in the writer's
-        thread, before the checkpoint is acknowledged.
+        """Record the stored runs that the next checkpoint may reference. Called in the writer's thread, before the
+        checkpoint is acknowledged.
         """
 
     def discard(self) -> None:
@@ -151,8 +151,8 @@ class StateBackend(Protocol):
         """
 
     def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
-        """Note how a state was declared in the checkpoint. Call it before its entries are restored. `user_uid`: what
-        the program calls its operator, for messages; `key_type`: the type of its keys, as it is declared now.
+        """Record a state's declaration in the checkpoint. Call it before its entries are restored. `user_uid`: what the
+        program calls its operator, for messages; `key_type`: the type of its keys, as it is declared now.
         """
 
     def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
@@ -167,8 +167,8 @@ class StateBackend(Protocol):
         """
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        """Note where the runs lie that a checkpoint may name whose predecessor is the restored one. Only called if the
-        subtask has restored them whole: without the key groups of others, and from its own job's directory.
+        """Record the restored runs that the first checkpoint may reference. Only called if the subtask has restored
+        them whole: without the key groups of others, and from its own job's directory.
         """
 
     def metrics(self) -> dict[str, int]:
@@ -182,13 +182,13 @@ class SliceAccess(Protocol):
     """Lets a backend read and write for a slice of rows at once."""
 
     def prepare(self, keys: Sequence[Any], key_groups: Sequence[int], start: int, end: int) -> None:
-        """Read what rows `start` to `end` are likely to ask for. Called before a slice; its last rows may not be
-        processed.
+        """Read ahead the entries that rows `start` to `end` are likely to use. Called before a slice; its last rows may
+        not be processed.
         """
 
     def settle(self) -> None:
-        """Write what is due, drop from memory what is too much, and remove entries that have expired. Called between
-        two rows: nobody uses a value of state that a handle has returned before.
+        """Write touched entries, evict from the cache, and remove expired entries. Called between two rows: nobody uses
+        a value of state that a handle has returned before.
         """
 
 
@@ -207,7 +207,7 @@ class KeyedStateBackend(StateBackend, Protocol):
 
     @property
     def slices(self) -> SliceAccess:
-        """Return what to call before and after each slice of rows."""
+        """Return the per-slice hooks (`prepare`, `settle`)."""
 
     def has_restored(self, operator: str, name: str) -> bool:
         """Return whether the checkpoint that is being restored has such a state."""

@@ -1,4 +1,5 @@
-"""Notes what backends in memory restore, so that incremental checkpoints name it instead of writing it again."""
+"""Records the runs that backends in memory restore, so that incremental checkpoints reference them instead of writing
+them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows where the states of checkpoints are stored, run after run, and when a state is to be stored whole again.
+"""Tracks the stored runs of each state, and decides when a state is stored whole again.
 
 A checkpoint that stores gigabytes takes minutes, while one is wanted each second. So a large state does not begin
 again within a checkpoint. It is consolidated: kept as it is at one checkpoint's barrier, and written range by range
@@ -101,7 +101,8 @@ class _Consolidated:
 
 
 class Since(Protocol):
-    """Says what a snapshot may name of a state: what has changed since the checkpoint that `chain` covers is known."""
+    """Holds the part of a state that a snapshot may reference: what has changed since the checkpoint that `chain`
+    covers is known."""
 
     @property
     def chain(self) -> Chain: ...
@@ -227,7 +228,7 @@ class Chains(ABC, Generic[SinceT]):
     # ---- restoring ----------------------------------------------------------------------------------------------
 
     def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
-        """Note where the restored runs lie, as far as they may be named."""
+        """Record the restored runs that may be referenced."""
         self._restored_id = self.newest_id = checkpoint_id
         for run in stored:
             self._restored.setdefault((run.operator, run.name), []).append(run)

@@ -1,4 +1,4 @@
-"""Knows what has changed since which checkpoint, and where the rest is stored: for incremental checkpoints.
+"""Tracks the changes since each checkpoint, and the stored runs of the rest: for incremental checkpoints.
 
 Per state a checkpoint is a chain of runs, oldest first: those that have everything, and after them what has changed, a
 run of deleted keys and one of entries per checkpoint. A later run overrides an earlier one. A checkpoint names the runs
@@ -29,7 +29,8 @@ CHANGED_KEYS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class KeysSince:
-    """Says what a snapshot may name of a state, and which keys have changed since: in `epochs`, the oldest first."""
+    """Holds the part of a state that a snapshot may reference, and the keys that have changed since: in `epochs`, the
+    oldest first."""
 
     chain: Chain
     epochs: tuple[Mapping[Any, Any], ...]
@@ -66,14 +67,14 @@ class Changes(Chains[KeysSince], Generic[DictT]):
         """The epochs, each by the snapshot that ends it."""
 
     def now(self, name: StateName) -> DictT:
-        """Return where to note the keys of a state that change, until the next `cut`."""
+        """Return the dict that collects a state's changed keys until the next `cut`."""
         if name not in self._now:
             self._now[name] = self._new_dict()
         return self._now[name]
 
     @property
     def keys_max(self) -> int:
-        """Return how many keys may be noted."""
+        """Return the maximum number of changed keys."""
         return CHANGED_KEYS_MAX
 
     def limit(self) -> None:
@@ -97,7 +98,7 @@ class Changes(Chains[KeysSince], Generic[DictT]):
         return since
 
     def _epochs_between(self, first_id: int, last_id: int) -> list[Mapping[StateName, Mapping[Any, Any]]] | None:
-        """Return what has changed between two snapshots; None if it is not known any more."""
+        """Return the changes between two snapshots; None if they were dropped."""
         epochs: list[Mapping[StateName, Mapping[Any, Any]]] = []
         at: int | None = last_id
         while at != first_id:
@@ -122,7 +123,8 @@ class Changes(Chains[KeysSince], Generic[DictT]):
 
 @dataclass(frozen=True)
 class SlotsSince:
-    """Says what a snapshot may name of a columnar state: what has changed since has a higher number than `number`."""
+    """Holds the part of a columnar state that a snapshot may reference: what has changed since has a higher number than
+    `number`."""
 
     chain: Chain
     number: int
@@ -204,7 +206,7 @@ class ChainedRuns:
             yield run
 
     def untouched(self, untouched: UntouchedState) -> Iterator[EncodedState | StoredState]:
-        """Yield what nobody has asked for since it was restored: named where it lies, or as it was."""
+        """Yield the states that were not used since the restore: named where it lies, or as it was."""
         for schema in untouched.schemas:
             name = (schema.operator, schema.name)
             kept = {} if name in self._named else {name: untouched.runs.get(name, [])}
@@ -238,5 +240,5 @@ class ChainedRuns:
 
 
 def unchained() -> tuple[UntouchedState, ChainedRuns]:
-    """Return what a snapshot has that stores its states whole, and nothing else."""
+    """Return an empty chain, for a snapshot that stores its states whole."""
     return UntouchedState([], {}), ChainedRuns(None, {}, 0)

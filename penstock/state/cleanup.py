@@ -38,8 +38,9 @@ class Walk(Protocol):
 
 
 class Pace(NamedTuple):
-    """Says how many entries are looked at: `per_access`, `per_row` of a slice, and `at_once` at least, because less is
-    not worth the effort. Between the beginnings of two passes lies `share_of_ttl` of the time to live at least.
+    """Sets the number of entries that a cleanup looks at: `per_access`, `per_row` of a slice, and `at_once` at least,
+    because less is not worth the effort. Between the beginnings of two passes lies `share_of_ttl` of the time to live
+    at least.
     """
 
     per_access: int
@@ -49,7 +50,7 @@ class Pace(NamedTuple):
 
 
 class Cleanup:
-    """Removes what has expired of one state. `handle` counts the accesses."""
+    """Removes the expired entries of one state. `handle` counts the accesses."""
 
     def __init__(
         self, table: EntryTable, handle: ExpiringHandle, ttl: TimeToLive, walk: Walk, pace: Pace, wall_ms: WallClock

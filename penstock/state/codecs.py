@@ -42,8 +42,9 @@ Entry = tuple[Any, int, Any]
 
 @dataclass(frozen=True)
 class StateCodec:
-    """Describes how a state's values are stored and kept. `copy_value`: see `StateTable`; None if values cannot change.
-    `changeable`: whether the user can change what a handle returns. `ttl`: when entries expire; None: never.
+    """Describes the stored and the in-memory form of a state's values. `copy_value`: see `StateTable`; None if values
+    cannot change. `changeable`: whether the user can change what a handle returns. `ttl`: when entries expire; None:
+    never.
     """
 
     kind: str
@@ -176,7 +177,7 @@ class StreamMemory:
 
 @dataclass(frozen=True)
 class RestoredRun:
-    """Holds what one stream contains for the key groups that were asked for. `declared`: "<kind> <codec>". Runs of one
+    """Holds the entries of one stored stream for the requested key groups. `declared`: "<kind> <codec>". Runs of one
     state follow each other in time: a later one overrides an earlier one. If `deletes`, the run has only the keys of
     entries that earlier runs may have, and that are gone.
     """
@@ -195,7 +196,7 @@ def read_stream(data: bytes, key_groups: range) -> RestoredRun:
 
 
 def declared_by(schema: pa.Schema) -> str:
-    """Return how the state of a stored batch was declared: "<kind> <codec>"; "" if it does not say."""
+    """Return the declaration of the state of a stored batch: "<kind> <codec>"; "" if it does not say."""
     stored: bytes = (schema.metadata or {}).get(_SCHEMA_METADATA, b"")
     return stored.decode()
 

@@ -43,7 +43,7 @@ def changed_text(described: str, declared: str, stored: str) -> str:
 
 
 def evolution_of(told: str, stored: str, declared: TypeInformation) -> Evolution:
-    """Return how values of a stored type, as text, are converted. `told`: the beginning of messages. Raises
+    """Return the conversion of values of a stored type, given as text. `told`: the beginning of messages. Raises
     `StateSchemaError` if they do not survive.
     """
     before = parse_type(stored)

@@ -24,7 +24,7 @@ class FirstFailure:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is raised, and raise it."""
+        """Record an exception and raise it again."""
         try:
             yield
         except Exception as error:

@@ -224,8 +224,8 @@ class OperatorStateBackend:
         them."""
 
     def restore(self, given: Sequence[OperatorPart], kept: Sequence[OperatorPart]) -> None:
-        """Note what one state begins with. `kept` is stored again as long as nobody asks for the state. Parts may have
-        different types: subtasks that did not ask for the state have kept that of an earlier program."""
+        """Set the initial contents of one state. `kept` is stored again as long as nobody asks for the state. Parts may
+        have different types: subtasks that did not ask for the state have kept that of an earlier program."""
         for part in given[:1]:
             self._restored[part.operator, part.name] = given, kept
 
@@ -298,7 +298,7 @@ class OperatorStateBackend:
         return f"operator state '{name}' of operator '{self._operator_names.get(operator, operator)}'"
 
     def parts(self) -> list[OperatorPart]:
-        """Return what a snapshot holds. Raises `OperatorFailure` for a value that cannot be encoded."""
+        """Return the parts of a snapshot. Raises `OperatorFailure` for a value that cannot be encoded."""
         parts = [part for _, kept in self._restored.values() for part in kept]
         for (operator, name), state in self._states.items():
             try:

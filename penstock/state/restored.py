@@ -37,8 +37,8 @@ class RestoringBackend:
         """Do nothing: nobody knows what fits into memory."""
 
     def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:
-        """Note how a state was declared, of which there may be no entries. `user_uid`: what the program calls its
-        operator, for messages; `key_type`: the type of its keys, as it is declared now.
+        """Record a state's declaration. There may be no entries of it. `user_uid`: what the program calls its operator,
+        for messages; `key_type`: the type of its keys, as it is declared now.
         """
         self._schemas[schema.operator, schema.name] = schema
         if user_uid:
@@ -92,7 +92,7 @@ class RestoringBackend:
         return run
 
     def _restored_schema(self, name: StateName) -> StateSchema | None:
-        """Return how a state was declared that has not been taken yet."""
+        """Return the declaration of a restored state that no descriptor has claimed yet."""
         return self._schemas.get(name)
 
     def _take_restored(self, name: StateName) -> list[RestoredRun]:
@@ -141,7 +141,7 @@ class Conversion(Protocol):
 
 
 class ConvertedBatches(Sequence[pa.RecordBatch]):
-    """Converts batches when they are read, so that they take no memory before."""
+    """Converts batches lazily: they take no memory before they are read."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch], convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         self._batches = batches

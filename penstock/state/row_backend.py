@@ -1,4 +1,4 @@
-"""Implements what the backends of row functions have in common: the current key, handles, declared states."""
+"""Implements the common part of the backends of row functions: the current key, handles, declared states."""
 
 from __future__ import annotations
 
@@ -182,11 +182,12 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
 
     @abstractmethod
     def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
-        """Return how many entries are looked at between slices; None: expired ones stay until they are read."""
+        """Return the number of entries that are looked at between slices; None: expired ones stay
+        until they are read."""
 
     @abstractmethod
     def _walk(self, table: TableT) -> Walk:
-        """Return what reads the entries of a table while they change."""
+        """Return an iterator over a table's entries that tolerates changes."""
 
     @abstractmethod
     def keys_of(self, operator: str, name: str) -> Iterable[tuple[Any, int]]: ...

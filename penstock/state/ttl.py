@@ -30,7 +30,7 @@ def system_wall_ms() -> int:
 
 @dataclass(frozen=True)
 class TimeToLive:
-    """Says when the entries of a state expire, as its descriptor does.
+    """Holds the time to live of a state's entries, from its descriptor.
 
     `cleanup_size` and `cleanup_per_row`: how many entries in memory are looked at for each access, and whether other
     rows count as accesses; 0: none. `cleans_disk`: whether entries in RocksDB are. `cleans_snapshots`: whether what has
@@ -47,7 +47,7 @@ class TimeToLive:
 
     @staticmethod
     def of(config: Any) -> TimeToLive | None:
-        """Return what a `StateTtlConfig` says; None if entries do not expire."""
+        """Return the settings of a `StateTtlConfig`; None if entries do not expire."""
         if config is None or not config.is_enabled():
             return None
         cleanup = config.get_cleanup_strategies()
@@ -128,8 +128,8 @@ _STAMPS = ListType(LONG)
 
 
 def unexpired(kind: str, kept: Any, expired_ms: int) -> Any:
-    """Return what an entry is without the parts that were last used at `expired_ms` or before: `kept` itself if nothing
-    has expired, None if everything has. `kind`: of the state. The entry is not changed.
+    """Return an entry without the parts that were last used at `expired_ms` or before: `kept` itself if nothing has
+    expired, None if everything has. `kind`: of the state. The entry is not changed.
     """
     if kept is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads what an object store has answered out of obstore's errors, whose texts are for programmers.
+"""Reads an object store's answers out of obstore's errors, whose texts are for programmers.
 
 Those texts also hold the request's URL, in which Azure has its signature: nothing of a URL is passed on.
 """
@@ -34,9 +34,8 @@ _MESSAGE_CHARACTERS_MAX = 300
 
 @dataclass(frozen=True)
 class Answer:
-    """Holds what a store has answered. `status` None: nothing. `is_unsent`: the request cannot have reached it.
-    `unnameable`: the key of an object that it has listed and the client refuses, because a part of the key is empty or
-    dotted.
+    """Holds a store's answer. `status` None: nothing. `is_unsent`: the request cannot have reached it. `unnameable`:
+    the key of an object that it has listed and the client refuses, because a part of the key is empty or dotted.
     """
 
     status: int | None
@@ -74,7 +73,7 @@ class Answer:
 
 
 def answer_of(error: BaseException) -> Answer:
-    """Return what the store has answered, from the error that obstore has raised."""
+    """Return the store's answer, from an error of obstore's."""
     text = str(error)
     first, _, debug = text.partition(_DEBUG)
     status = _STATUS.search(first)

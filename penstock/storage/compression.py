@@ -28,7 +28,7 @@ def codec_of(path: str) -> str | None:
 
 
 def compressed(parts: Sequence[memoryview], codec: str) -> list[memoryview]:
-    """Return what is stored of a range."""
+    """Return the stored form of a range."""
     whole = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     small = memoryview(_codec(codec).compress(whole)).cast("B")
     kind, data = (_COMPRESSED, small) if small.nbytes < whole.nbytes else (_PLAIN, whole)

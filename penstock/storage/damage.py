@@ -11,8 +11,8 @@ DAMAGE = (DamagedObject, DamagedRange, ObjectMissing, RangeMissing)
 
 
 def kind_of(error: StoreError) -> str:
-    """Return what an error of reading says of the object: "damaged", "of a newer version", "unreachable" where nothing
-    is known of it, or "unreadable" (no permission, for example)."""
+    """Return the object's condition according to a read error: "damaged", "of a newer version", "unreachable" where
+    nothing is known of it, or "unreadable" (no permission, for example)."""
     if isinstance(error, DAMAGE):
         return "damaged"
     if isinstance(error, NewerFormat):

@@ -184,7 +184,7 @@ class HdfsStore:
         return sorted(path.rpartition("/")[2] for path, status in self._listed(prefix, recursive=False) if status.isdir)
 
     def _listed(self, prefix: str, recursive: bool) -> builtins.list[tuple[str, Any]]:
-        """Return what is below a folder, by paths relative to the root, without hidden names."""
+        """Return the entries below a folder, by paths relative to the root, without hidden names."""
         folder = self._name(prefix) if prefix else self._root or "/"
         try:
             found = self.requests.call("list", prefix, lambda: [*self._client.list_status(folder, recursive)])

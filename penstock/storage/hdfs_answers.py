@@ -1,4 +1,4 @@
-"""Reads what HDFS has answered out of hdfs-native's errors, which show an answer as Rust's debug text."""
+"""Reads HDFS's answers out of hdfs-native's errors, which show an answer as Rust's debug text."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class HdfsAnswer:
 
 
 def answer_of(error: Exception) -> HdfsAnswer:
-    """Return what has been answered, from the error that hdfs-native has raised."""
+    """Return HDFS's answer, from an error of hdfs-native's."""
     text = str(error)
     if isinstance(error, OSError):
         kind = "TimeoutError" if isinstance(error, TimeoutError) else "IOError"

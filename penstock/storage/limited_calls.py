@@ -26,7 +26,7 @@ class LimitedCalls:
         self._hanging = 0
 
     def call(self, request: Callable[[], T]) -> T:
-        """Return what the request returns. Raises what it raises, and TimeoutError, which is an OSError."""
+        """Return the request's result. Raises what it raises, and TimeoutError, which is an OSError."""
         future: Future[T] = Future()
         with self._lock:
             if self._hanging >= HANGING_MAX:

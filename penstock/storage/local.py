@@ -216,7 +216,7 @@ class LocalStore:
                 folder.rmdir()
 
     def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
-        """Remove what `create` left behind when its process was killed, if it is older than `grace_s`."""
+        """Remove the leftovers of `create` of killed processes, if they are older than `grace_s`."""
         try:
             with os.scandir(self.root / TEMPORARY_FOLDER) as entries:
                 for entry in entries:

@@ -170,7 +170,7 @@ class LocalBackup:
         _delete(copy)
 
     def log_restored(self, slot: int) -> None:
-        """Log how much of a slot's state came from copies."""
+        """Log the share of a slot's state that came from copies."""
         if self.remote_bytes:
             self.warn(
                 f"slot {slot} read {self.remote_bytes} bytes from checkpoint storage, because this host has no sound "

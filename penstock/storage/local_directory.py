@@ -36,7 +36,7 @@ class LocalDirectory:
 
     @property
     def free_bytes(self) -> int:
-        """Return how much room there is on its disk."""
+        """Return the free bytes on its disk."""
         return shutil.disk_usage(self.path.parent).free
 
     @property
@@ -54,7 +54,7 @@ def _megabytes(size_bytes: int) -> str:
 
 
 def temporary_directories(configuration: Configuration, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a slot may keep files while it runs. Spark deletes its own local directories when its application
+    """Return the directories for a slot's temporary files. Spark deletes its own local directories when its application
     ends, however the slots have ended.
     """
     if named := configuration.get(CoreOptions.TMP_DIRS):

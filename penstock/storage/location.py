@@ -1,4 +1,4 @@
-"""Reads where a user wants files to be: a path, a `file:` URI, or a URI of an object store or HDFS.
+"""Reads a location that a user gives: a path, a `file:` URI, or a URI of an object store or HDFS.
 
 A location is a text in its one canonical form: an absolute path, or `scheme://authority/path` without a slash at its
 end. What lies below it is named by `posixpath.join`, in either case.

@@ -119,7 +119,7 @@ class ObjectStore(Protocol):
         """Remove the directory that the store lies in, if nothing is left in it. Never raises."""
 
     def sweep_temporary(self, grace_s: float = TEMPORARY_GRACE_S) -> None:
-        """Delete what killed writers have left half-written, if it is older than `grace_s`. Raises `StoreError`."""
+        """Delete half-written objects of killed writers, if they are older than `grace_s`. Raises `StoreError`."""
 
 
 class Found(NamedTuple):

@@ -1,4 +1,4 @@
-"""Holds what a job's options say of stores: how long they may take, and how they are reached."""
+"""Holds a job's options of stores: how long they may take, and how they are reached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StoreSettings:
 
     @property
     def temporary_directories(self) -> tuple[str, ...]:
-        """Return where files may be kept that are on their way to or from a store."""
+        """Return the directories for files on their way to or from a store."""
         return temporary_directories(Configuration(dict(self.texts)), os.environ)
 
     def azure_key(self, account: str) -> str | None:

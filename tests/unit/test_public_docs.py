@@ -47,7 +47,7 @@ VERBS = frozenset(
         contain continue convert coordinate copy correct count cover crash create cut deal decide declare
         decline decode decouple defer define delay delegate delete deliver deploy derive describe deserialize
         disable discard disconnect dispatch distinguish distribute disturb divide do drain draw drive drop
-        dump duplicate emit enable encode encrypt end enforce enter escape estimate evaluate exclude execute
+        dump duplicate emit enable encode encrypt end enforce enter escape estimate evaluate evict exclude execute
         exit expect expire explain expose extend extract fail fence fetch fill filter find finish fire fit
         flip flush fold follow force forget format forward freeze gate gather generate get give grant group
         grow guard guess hand handle hash have hold identify ignore implement import include inherit

@@ -1,4 +1,4 @@
-"""Defines what an option is: a key, a type that reads its text, a default and a description."""
+"""Defines an option: a key, a type that reads its text, a default and a description."""
 
 from __future__ import annotations
 

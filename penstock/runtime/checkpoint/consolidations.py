@@ -83,7 +83,7 @@ class Consolidations:
 
     @property
     def wait_ms(self) -> float | None:
-        """Return how long it is until the next range; None: there is none to write."""
+        """Return the time until the next range, in ms; None: there is none to write."""
         if self._is_finishing or (self._writing is None and not self._waiting):
             return None
         return max(0.0, self._rests_until_ms - self._clock.monotonic_ms())

@@ -1,4 +1,4 @@
-"""Restores what was in flight to a subtask: the layers of its gate, and the time of its channels.
+"""Restores the in-flight data of a subtask: the layers of its gate, and the time of its channels.
 
 At the same parallelism everywhere, and if the job was not draining, a channel's recovered elements precede its live
 ones, older layers first, and belong to the live channel's time.
@@ -41,7 +41,7 @@ from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 
 @dataclass(frozen=True)
 class _Held:
-    """Holds what an old subtask held of one old channel: unread elements [first, end), and the channel's time there."""
+    """Holds an old subtask's share of one old channel: unread elements [first, end), and the channel's time there."""
 
     producer: int
     consumer: int
@@ -137,8 +137,8 @@ class InFlightRestore:
         self._subtask.valve.restore([start[edge.index] for edge in gate.edge_of])
 
     def _start_of_new_edge(self, edge: Edge) -> ChannelTime:
-        """Return where the channels of an edge start that the checkpoint does not contain: at the watermark that the
-        nearest operators above it in the checkpoint had emitted. New operators emit none before those do.
+        """Return the start time of the channels of an edge that the checkpoint does not contain: at the watermark that
+        the nearest operators above it in the checkpoint had emitted. New operators emit none before those do.
         """
         graph = self._plan.graph
         vertex = graph.vertices[edge.source]
@@ -177,7 +177,7 @@ class InFlightRestore:
         return of_partition(edge, self._subtask.id.subtask, producer)
 
     def _held(self, holder: SubtaskSnapshot, edge: str, old: OldEdge, number: int) -> Iterator[_Held]:
-        """Yield what an old subtask held of an edge: of each channel the oldest first."""
+        """Yield an old subtask's share of an edge: of each channel the oldest first."""
         cut = next((c for c in holder.inputs if c.edge == edge), None)
         producers = old.producers_of(number)
         for layer in holder.layers:
@@ -208,7 +208,7 @@ class InFlightRestore:
         return _Held(producer, holder.subtask, pieces, events, applied, emitted, _time(cut, position))
 
     def _producer_side(self, old: OldEdge, edge: str, producer: int, consumer: int) -> tuple[int, list[Capture]]:
-        """Return what the producer's end of an old channel stored: `emitted`, and its captures."""
+        """Return the stored part of the producer's end of an old channel: `emitted`, and its captures."""
         snapshot = self._old.snapshots.get((old.shape.source, producer))
         cut = next((o for o in snapshot.outputs if o.edge == edge), None) if snapshot is not None else None
         if cut is None:

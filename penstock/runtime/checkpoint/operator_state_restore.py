@@ -14,7 +14,8 @@ from penstock.state.operator_state import BROADCAST, UNION, OperatorStateBackend
 def restore_operator_state(
     backend: OperatorStateBackend, operator: str, old: Sequence[SubtaskSnapshot], new: int, subtask: int
 ) -> None:
-    """Give the backend what subtask `subtask` of `new` gets of one operator's state. `old`: all its old snapshots.
+    """Restore the share of one operator's state that belongs to subtask `subtask` of `new`. `old`: all its old
+    snapshots.
 
     A state that nobody asks for is stored again. So that a union list does not grow meanwhile, each subtask stores its
     share only.

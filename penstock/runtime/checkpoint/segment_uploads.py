@@ -85,7 +85,7 @@ class SegmentUploads:
         self._start_waiting()
 
     def drop_waiting(self, checkpoint_id: int | None = None) -> None:
-        """Discard what has not begun, of one checkpoint or (None) of all."""
+        """Discard uploads that have not begun, of one checkpoint or (None) of all."""
         for item in list(self._waiting):
             if checkpoint_id is None or item[0].capture.checkpoint_id == checkpoint_id:
                 self._waiting.remove(item)

@@ -1,4 +1,4 @@
-"""Writes what a slot's subtasks captured: one segment per checkpoint, then one acknowledgement for all of them.
+"""Writes the captures of a slot's subtasks: one segment per checkpoint, then one acknowledgement for all of them.
 
 It is an actor with a mailbox of its own. Keyed state is encoded as soon as the snapshot is taken, because the stream
 pays for it until then, and what is large is written as it is encoded, one range in a step; what was in flight follows
@@ -54,7 +54,8 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class SavepointTarget(msgspec.Struct, frozen=True):
-    """Says where a savepoint's segments go. It comes from the JobMaster, so the snapshots may come before it."""
+    """Holds the destination of a savepoint's segments. It comes from the JobMaster, so the snapshots may come before
+    it."""
 
     checkpoint_id: int
     directory: str
@@ -62,7 +63,7 @@ class SavepointTarget(msgspec.Struct, frozen=True):
 
 @dataclass
 class _SlotCheckpoint:
-    """Collects what the subtasks of a slot add to one checkpoint, until all have."""
+    """Collects the captures of a slot's subtasks for one checkpoint, until all are there."""
 
     segment: SegmentWriter
     earlier: list[Segment] = field(default_factory=list)
@@ -141,7 +142,7 @@ class SnapshotWriter:
         self.mailbox = Mailbox()
 
     def on_ended(self, checkpoint_id: int) -> None:
-        """Drop what is left of a checkpoint that is over, ahead of all mail. Any thread may call it. Without this: a
+        """Drop the captures of a checkpoint that is over, ahead of all mail. Any thread may call it. Without this: a
         writer that is behind writes what nobody wants any more, and is never in time for what comes next.
         """
         self._ends.append(checkpoint_id)
@@ -179,7 +180,7 @@ class SnapshotWriter:
 
     @property
     def wait_ms(self) -> float | None:
-        """Return how long after an idle step the next one is due; None: when there is mail."""
+        """Return the time from an idle step to the next one, in ms; None: when there is mail."""
         return self._consolidations.wait_ms
 
     @property

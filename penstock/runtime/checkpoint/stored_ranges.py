@@ -1,4 +1,4 @@
-"""Tells state backends where their ranges lie, so that later checkpoints name them instead of writing them again.
+"""Reports stored ranges to state backends, so that later checkpoints reference them instead of writing them again.
 
 A range keeps all of its segment alive, and with it what nobody names any more. As long as the segments of a checkpoint
 are together no longer than twice what it names of them, backends learn of all ranges. Else they do not of those in the
@@ -19,7 +19,7 @@ from penstock.state.backend import StoredState
 def stored_states(
     ranges: Sequence[StateRange], segments: Sequence[Segment], worth: frozenset[int]
 ) -> list[StoredState]:
-    """Return where the ranges lie, as far as later checkpoints may name them. `segments`: by the ranges' numbers.
+    """Return the locations of the ranges that later checkpoints may reference. `segments`: by the ranges' numbers.
     `worth`: the numbers of those that are worth keeping.
     """
     return [

@@ -25,7 +25,8 @@ class CapturedChannel:
 
 @dataclass(frozen=True)
 class CapturedLayer:
-    """Holds what a gate had not read of an old channel: [first, end). `time`: of the virtual channel that it is."""
+    """Holds the unread elements of an old channel at a gate: [first, end). `time`: of the virtual
+    channel that it is."""
 
     layer: Layer
     first: int

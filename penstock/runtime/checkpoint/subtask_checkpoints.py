@@ -1,4 +1,4 @@
-"""Executes what the `SubtaskMachine` decides: sends barriers, takes snapshots, hands closed captures on."""
+"""Executes the effects of the `SubtaskMachine`: sends barriers, takes snapshots, hands closed captures on."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class SubtaskRestore:
         ]
 
     def pending_commits(self, operator: str) -> tuple[bytes, ...]:
-        """Return what the restored checkpoint names as prepared, by all subtasks of a sink."""
+        """Return the committables of a sink in the restored checkpoint, of all its subtasks."""
         if self._metadata is None:
             return ()
         own = [c for snapshot in self._metadata.subtasks for c in snapshot.committables]
@@ -140,7 +140,7 @@ class SubtaskRestore:
         return self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
 
     def _stored_bytes(self, holders: Sequence[int]) -> int:
-        """Return how many bytes the checkpoint has of the subtask's own key groups, at least. How much of what an old
+        """Return the least number of bytes in the checkpoint for the subtask's own key groups. How much of what an old
         subtask has stored is in a part of its key groups is not known.
         """
         vertex, own, old = self._subtask.vertex, set(self._subtask.key_groups), self._old.of_head
@@ -148,7 +148,7 @@ class SubtaskRestore:
         return sum(kept.length_bytes for holder in whole for kept in old[holder].keyed)
 
     def _report_stored_ranges(self, backend: StateBackend) -> None:
-        """Report only what is the subtask's own: named by two subtasks, a third would later restore it twice."""
+        """Report the subtask's own ranges only: named by two subtasks, a third would later restore it twice."""
         metadata, own = self._metadata, self._old.own
         if metadata is not None and own is not None and metadata.job_id == self._plan.job_id:
             worth = worth_keeping((r for s in metadata.subtasks for r in s.keyed), metadata.segments)
@@ -163,7 +163,7 @@ class SubtaskRestore:
     # ---- what was in flight, and time ---------------------------------------------------------------------------
 
     def in_flight(self) -> RestoredTime:
-        """Put what was in flight in front of the gate, and return the time that the subtask resumes at.
+        """Put the in-flight data in front of the gate, and return the time that the subtask resumes at.
 
         After a rescale that is the time of the gate's channels, layers included. Each key group keeps its old owner's
         time as a floor. A vertex without channels, or with generators of its own, resumes at the minimum that its old

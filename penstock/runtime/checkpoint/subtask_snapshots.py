@@ -21,7 +21,7 @@ from penstock.storage.segments import SegmentWriter
 
 
 def snapshot_of(capture: SubtaskCapture, segment: SegmentWriter, clock: Clock) -> SubtaskSnapshot:
-    """Write what was in flight, and describe the whole snapshot, whose keyed state is written. Raises `StoreError`."""
+    """Write the in-flight data, and describe the whole snapshot, whose keyed state is written. Raises `StoreError`."""
     before = segment.length_bytes
     inputs = _by_edge(segment, capture.inputs)
     outputs = _by_edge(segment, capture.outputs)

@@ -148,14 +148,14 @@ class InputGate:
         return all(layer.read for layer in self.layers)
 
     def applied_by_edge(self) -> dict[int, int]:
-        """Return how many elements have been applied, by the edge's index, over all its channels."""
+        """Return the number of applied elements per edge index, over all its channels."""
         applied: dict[int, int] = {}
         for edge, channel in zip(self.edge_of, self.channels, strict=True):
             applied[edge.index] = applied.get(edge.index, 0) + channel.applied
         return applied
 
     def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
-        """Return what comes next. A batch stays the next one until all its rows are applied; this call takes events and
+        """Return the next input. A batch stays the next one until all its rows are applied; this call takes events and
         barriers. None: nothing has come, or all that has is behind a barrier.
         """
         while self.layers:

@@ -34,8 +34,8 @@ class RecoveredEvent:
 
 
 class Layer:
-    """Holds what is unread of [first, end) of the old channel (edge, producer, consumer). `channel` is the index of the
-    gate's input channel that continues it; `edge` the stable name.
+    """Holds the unread part of [first, end) of the old channel (edge, producer, consumer). `channel` is the index of
+    the gate's input channel that continues it; `edge` the stable name.
 
     `virtual`: the virtual channel of the watermark valve that its events belong to, where parallelism had changed;
     None: they belong to the live channel. A layer of which only a part came here was renumbered from 0.
@@ -91,7 +91,7 @@ class Layer:
         return head.event
 
     def unread(self) -> Captured:
-        """Return what a checkpoint stores of it now."""
+        """Return the layer's capture for a checkpoint at this moment."""
         captured = Captured()
         skip = self._head_taken
         for element in self._elements:

@@ -99,7 +99,7 @@ class ChainOutput:
         return any(grown)
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
-        """Send what may leave; return when to call again at the latest (None: nothing waits for time)."""
+        """Send the rows that may leave; return the latest time to call again (None: nothing waits for time)."""
         next_ms: float | None = None
         for partition in self.partitions:
             due_ms = partition.flush(now_ms, idle)
@@ -110,8 +110,8 @@ class ChainOutput:
     # ---- the sink's writer --------------------------------------------------------------------------------------
 
     def prepare_commit(self, checkpoint_id: int, is_stop: bool) -> list[Committable]:
-        """Return what has been written since the last call, and what was prepared for checkpoints that were given up:
-        the next one that is published commits it. `is_stop`: for the savepoint that the job stops with.
+        """Return the committables of rows written since the last call, and those of checkpoints that were given up: the
+        next one that is published commits it. `is_stop`: for the savepoint that the job stops with.
         """
         if self.writer is None:
             return []
@@ -125,7 +125,7 @@ class ChainOutput:
         return list(self._unpublished)
 
     def parts(self) -> list[OperatorPart]:
-        """Return what a snapshot holds of the writer."""
+        """Return the writer's parts of a snapshot."""
         items = self.writer.snapshot() if self.writer is not None else []
         return [OperatorPart(self._operator.uid, "writer", items)] if items else []
 

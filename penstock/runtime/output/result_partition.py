@@ -108,7 +108,8 @@ class ResultPartition:
         return emitted_bytes
 
     def flush_held(self) -> None:
-        """Queue what the router holds: before whatever follows the rows on this edge, and before a snapshot."""
+        """Queue the rows that the router holds: before whatever follows the rows on this edge, and before a
+        snapshot."""
         if self._held_since_ms is None:
             return
         parts = self.router.flush_held()
@@ -139,8 +140,8 @@ class ResultPartition:
             self._drain(channel)
 
     def flush(self, now_ms: float, idle: bool) -> float | None:
-        """Send what may leave: everything when the subtask is idle, else what is large or old enough. Returns when to
-        call again at the latest (what then still waits, waits for credit).
+        """Send the rows that may leave: everything when the subtask is idle, else what is large or old enough. Returns
+        when to call again at the latest (what then still waits, waits for credit).
         """
         next_ms: float | None = None
         if self._held_since_ms is not None:
@@ -167,7 +168,7 @@ class ResultPartition:
         return next_ms
 
     def grant(self, channel: ChannelId, limit_bytes: int) -> None:
-        """Send what waits for the credit that has come."""
+        """Send the rows that waited for this credit."""
         output = self.channels[self.position_of[channel]]
         output.grant(limit_bytes)
         if output.queue:
@@ -189,5 +190,5 @@ class ResultPartition:
             self._send(consumer_slot, CreditWanted(channel.id, wanted_bytes))
 
     def send_queued(self, position: int) -> None:
-        """Send what may leave of one consumer's queue, which ends with a barrier."""
+        """Send the sendable part of one consumer's queue, which ends with a barrier."""
         self._drain(self.channels[position])

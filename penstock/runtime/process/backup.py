@@ -1,4 +1,4 @@
-"""Opens where a slot keeps copies of its segments, if the options of the job say so."""
+"""Opens the directory of a slot's local copies of segments, if the job's options say so."""
 
 from __future__ import annotations
 

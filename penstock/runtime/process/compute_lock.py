@@ -60,7 +60,8 @@ class ComputeLock:
 
 
 def _queued_ns(thread: int) -> int:
-    """Return how long a thread of this process has waited for a processor so far (Linux reports it; 0 elsewhere)."""
+    """Return the time that a thread of this process has waited for a processor so far (Linux reports it; 0
+    elsewhere)."""
     try:
         with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
             return int(file.read().split()[1])

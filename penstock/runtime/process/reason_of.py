@@ -13,7 +13,7 @@ from penstock.storage.segments import DamagedRange
 
 
 def reason_of(error: BaseException) -> SubtaskFailureReason:
-    """Return what a restart can do about the error."""
+    """Return the failure reason of the error, which says whether a restart can help."""
     # State that is loaded lazily is read inside a function, whose failure then has the damage as its cause.
     cause = error.error if isinstance(error, OperatorFailure) else error
     if isinstance(cause, DamagedRange):

@@ -1,4 +1,4 @@
-"""Holds what a slot runs in one generation: its subtasks, and the writer of its segments."""
+"""Holds a slot's part of one generation: its subtasks, and the writer of its segments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OpenStore = Callable[[str, Configuration], ObjectStore]
 
 @dataclass(frozen=True)
 class SlotPorts:
-    """Holds what a slot knows of the world. `new_random` makes parts of object names that are used nowhere else.
+    """Holds a slot's ports to the world. `new_random` makes parts of object names that are used nowhere else.
     `row_backend`: see `SlotResources`. `run_apart` runs work in a thread of its own.
     """
 

@@ -1,4 +1,4 @@
-"""Declares what the runtime needs of the world.
+"""Declares the ports from the runtime to the world.
 
 The real ones are in `penstock.network` and `penstock.spark`; the simulation has its own, which misbehave on schedule.
 """

@@ -1,4 +1,4 @@
-"""Holds what a subtask has from the moment it is deployed: a mailbox, channels, and the machine of its checkpoints."""
+"""Holds a subtask's parts from its deployment on: a mailbox, channels, and the machine of its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a subtask works on next: rows of its own reader, or what comes through its input gate."""
+"""Chooses a subtask's next work: rows of its own reader, or what comes through its input gate."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class SourceFeed:
             self._alignment.limit(watermark_max_ms)
 
     def end_early(self) -> None:
-        """End the data where the reader is. Its splits stay with it, for whoever restores them."""
+        """End the data at the reader's present position. Its splits stay with it, for whoever restores them."""
         self._ends_early = True
 
     def _end(self) -> float:
@@ -199,7 +199,7 @@ class SourceFeed:
         return 0
 
     def parts(self) -> list[OperatorPart]:
-        """Return what a snapshot holds of the reader."""
+        """Return the reader's parts of a snapshot."""
         if self.reader is not None:
             return [OperatorPart(self._operator.uid, "splits", self.reader.snapshot())]
         # Without this: their ends are never committed outside, if the checkpoint that ended them was not reported.

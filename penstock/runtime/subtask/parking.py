@@ -64,7 +64,7 @@ class Parking:
             self._began_ms = None
 
     def left_ms(self, now_ms: float) -> float | None:
-        """Return how long the pause may last at the most; None if there is none."""
+        """Return the maximum remaining pause, in ms; None if there is none."""
         return None if self._for is None else self.until_ms - now_ms
 
     def end(self, checkpoint_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Holds what a subtask must remember of a slice while it is inside the chain."""
+"""Holds a subtask's memory of the slice that is inside the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how many rows the next slice takes: as many as should finish within the target.
+"""Chooses the number of rows of the next slice: as many as should finish within the target.
 
 A slice costs something however few rows it has: an array call, or all that a model, a request or a process does once
 per call. So its cost is a line, `fixed + rows * per row`, fitted by least squares to the slices measured last. Where

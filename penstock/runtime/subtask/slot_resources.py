@@ -1,4 +1,4 @@
-"""Groups what all subtasks of a slot have in common in one generation."""
+"""Groups the resources that all subtasks of a slot share in one generation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]]
 
 @dataclass(frozen=True)
 class SlotResources:
-    """Holds what subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop what a revoked
-    generation sends. `row_backend` makes the keyed state of row functions. `backup`: copies on the local disk.
-    `run_apart` runs work once, next to the subtasks.
+    """Holds the resources that subtasks share in a slot. `send_frame(slot, frame)`, `send(message)` and `decline` drop
+    what a revoked generation sends. `row_backend` makes the keyed state of row functions. `backup`: copies on the local
+    disk. `run_apart` runs work once, next to the subtasks.
     """
 
     plan: DeploymentPlan

@@ -1,4 +1,4 @@
-"""Gives a snapshot what it takes from a subtask besides its channels: state, splits, prepared commits, time."""
+"""Provides the parts of a subtask's snapshot besides its channels: state, splits, prepared commits, time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SnapshotSource:
         return True
 
     def prepare_commit(self, checkpoint_id: int, is_stop: bool) -> list[Committable]:
-        """Return what the sink's writer has written and nobody has committed yet."""
+        """Return the committables of the sink's writer that nobody has committed yet."""
         return self.output.prepare_commit(checkpoint_id, is_stop)
 
     def operator_parts(self, checkpoint_id: int) -> list[OperatorPart]:

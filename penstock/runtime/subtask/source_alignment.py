@@ -67,8 +67,9 @@ class SourceAlignment:
         return None if is_idle else self._generators.watermark_ms
 
     def at_the_latest(self, wait_ms: float | None) -> float | None:
-        """Return how long a source without rows may wait: until it is time to report what has changed. `wait_ms`: what
-        the source asks for. Without this: nobody hears that it is idle, and the others of its group wait for it."""
+        """Return the maximum wait of a source without rows: until it is time to report what has changed. `wait_ms`:
+        what the source asks for. Without this: nobody hears that it is idle, and the others of its group wait for it.
+        """
         if self._present == self._reported:
             return wait_ms
         report_ms = max(self._report_at_ms - self._clock.monotonic_ms(), 1.0)
@@ -83,7 +84,7 @@ class SourceAlignment:
         return max(self._report_at_ms - now_ms, 1.0)
 
     def slice_rows(self, most: int) -> int:
-        """Return how many rows to read next: `most`, or what is left up to the limit, at least 1."""
+        """Return the number of rows to read next: `most`, or what is left up to the limit, at least 1."""
         watermark_ms = self._generators.watermark_ms
         if watermark_ms != self._watermark_ms:
             if self._watermark_ms != NO_TIMESTAMP:

@@ -41,7 +41,7 @@ from penstock.runtime.subtask.work import Work
 
 
 class Phase(Enum):
-    """Lists how far a subtask can be in its generation. It answers mail and barriers in all phases."""
+    """Lists the phases of a subtask in its generation. It answers mail and barriers in all phases."""
 
     OPENED = auto()
     """The other subtasks of the job are being restored."""
@@ -104,7 +104,7 @@ class Subtask:
         return self._wait(ready_in_ms)
 
     def _handle_time(self, now_ms: float) -> None:
-        """Do what is due whatever there is to work on: alignment timeouts, sizes of windows and queues, credit."""
+        """Do the work that is due at any time: alignment timeouts, sizes of windows and queues, credit."""
         if (deadline_ms := self._machine.deadline_ms) is not None and now_ms >= deadline_ms:
             self.checkpoints.on_time(now_ms)
         self._bounds.on_time(now_ms)
@@ -230,14 +230,15 @@ class Subtask:
         return found is not None
 
     def _advance_time(self) -> float:
-        """Fire what is due in bounded groups, with nothing but control between them; then send the watermark."""
+        """Fire due timers and windows in bounded groups, with nothing but control between them; then send the
+        watermark."""
         if self._turns.take_barrier(self._take_barrier) or self.work.fire_due():
             return 0
         self.event_time.emit_watermark()
         return 0
 
     def _with_deadlines(self, ready_in_ms: float | None) -> float | None:
-        """Return when timers, held rows or generators are due, at the latest. While the job drains they wait."""
+        """Return the earliest deadline of timers, held rows and generators. While the job drains they wait."""
         due = [ready_in_ms, self.event_time.on_quiet(), self.work.next_deadline_in_ms()]
         waits = [wait_ms for wait_ms in due[: None if self._draining.is_over else 1] if wait_ms is not None]
         return max(0.1, min(waits)) if waits else None
@@ -269,7 +270,7 @@ class Subtask:
 
     @property
     def rows_in(self) -> int:
-        """Return how many rows the chain has finished with."""
+        """Return the number of rows that the chain has processed."""
         return self.work.applied.rows
 
     def status(self, busy_share: float, backpressured_share: float, step_ms_max: float) -> SubtaskStatus:

@@ -1,4 +1,4 @@
-"""Names what arrives in a subtask's mailbox besides frames and the JobMaster's messages, and what a step returns."""
+"""Defines the messages of a subtask's mailbox besides frames and those of the JobMaster, and the results of a step."""
 
 from __future__ import annotations
 

@@ -314,6 +314,6 @@ def _guarded(operator: Operator, call: Callable[[], Any]) -> Any:
 
 
 def _quietly(close: Callable[[], None]) -> None:
-    """Close what was opened before something else failed: the first failure is the one to report."""
+    """Close a part that was opened before another one failed: the first failure is the one to report."""
     with suppress(Exception):
         close()

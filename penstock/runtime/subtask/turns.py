@@ -12,7 +12,7 @@ from typing import Callable
 
 
 class Turns:
-    """Remembers what a subtask did last. `channels`: the number of input channels."""
+    """Remembers a subtask's last kind of work. `channels`: the number of input channels."""
 
     def __init__(self, channels: int) -> None:
         self._channels = channels
@@ -32,8 +32,8 @@ class Turns:
         return False
 
     def act_on_time(self, act: Callable[[], bool]) -> bool:
-        """Do what a clock has made due if it is its turn; return whether there was something to do. Then it is the
-        input's turn.
+        """Do the work that a clock has made due if it is its turn; return whether there was any. Then it is the input's
+        turn.
         """
         self._is_inputs = not self._is_inputs and act()
         return self._is_inputs

@@ -1,4 +1,4 @@
-"""Defines what a subtask's loop asks of the chain that it runs, whether it works on rows or on columns."""
+"""Defines the interface between a subtask's loop and its chain, of rows or of columns."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Work(Protocol):
 
     @property
     def late_rows(self) -> int:
-        """Return how many rows were dropped because they were late."""
+        """Return the number of dropped late rows."""
 
     def slice_rows(self) -> int:
-        """Return how many rows the next slice should take, at least 1."""
+        """Return the number of rows of the next slice, at least 1."""
 
     def start(self, portion: Portion) -> None:
         """Run a slice."""
@@ -52,10 +52,10 @@ class Work(Protocol):
         """Fire timers of processing time. Returns False if none is due."""
 
     def flush_held(self) -> None:
-        """Emit what rows held for a user's batch become: before whatever follows them."""
+        """Emit the results of rows held for a user's batch: before whatever follows them."""
 
     def next_deadline_in_ms(self) -> float | None:
-        """Return when timers or held rows are due; None: never."""
+        """Return the time until timers or held rows are due, in ms; None: never."""
 
     @property
     def holds_due_rows(self) -> bool:
@@ -79,7 +79,7 @@ class AppliedRows:
         self._credit = credit
 
     def slice_rows(self) -> int:
-        """Return how many rows should finish within the target, and fit into the outputs."""
+        """Return the number of rows that should finish within the target and fit into the outputs."""
         return self.budget.rows(self._output.room_bytes)
 
     def add(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int, left_out: int = 0) -> None:

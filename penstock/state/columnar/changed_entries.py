@@ -1,4 +1,4 @@
-"""Encodes what has changed of columnar state since a checkpoint, where the newest part of it counts."""
+"""Encodes the changes of columnar state since a checkpoint; of several, the newest counts."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class ColumnTable:
             self._arrays.written(slots, [self._values_end])
 
     def changed_count(self, since: int) -> int:
-        """Return how many slots have changed after this time."""
+        """Return the number of slots that have changed after this time."""
         return int(np.count_nonzero(self._arrays.columns[self._values_end][: self._slots_end] > since))
 
     def after_write(self, slots: Slots, columns: Sequence[int]) -> None:
@@ -214,7 +214,7 @@ class ColumnTable:
         """Do nothing: all is in memory."""
 
     def largest(self, column: int) -> int:
-        """Return how far a value of a column of whole numbers is from 0 at most."""
+        """Return the largest absolute value of a column of whole numbers."""
         return largest_of(self.values[column][: self.slots_end])
 
     def all_true(self, column: int) -> bool:
@@ -223,7 +223,7 @@ class ColumnTable:
 
     @property
     def used_bytes(self) -> int:
-        """Return about how much memory the keys and values take."""
+        """Return the estimated memory of keys and values, in bytes."""
         row_bytes = sum(array.itemsize for array in self._arrays.columns) + _INDEX_BYTES_PER_KEY
         return self.live * row_bytes + sum(key.heap_bytes for key in self._keys)
 
@@ -302,7 +302,7 @@ class ColumnTable:
 
 
 def largest_of(values: Array) -> int:
-    """Return how far a value is from 0 at most."""
+    """Return the largest absolute value."""
     return max(abs(int(np.maximum.reduce(values))), abs(int(np.minimum.reduce(values)))) if len(values) else 0
 
 

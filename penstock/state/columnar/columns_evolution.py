@@ -58,7 +58,7 @@ class ColumnsEvolution:
 
 
 def columns_evolution(told: str, stored: str, keys: pa.Schema, values: Sequence[ValueColumn]) -> ColumnsEvolution:
-    """Return how stored columns are converted. `told`: the beginning of messages; `stored`: how they were declared.
+    """Return the conversion of stored columns. `told`: the beginning of messages; `stored`: how they were declared.
     Raises `StateSchemaError` if they do not fit.
     """
     if (problem := _problem(parse_columns(stored), keys, values)) is not None:

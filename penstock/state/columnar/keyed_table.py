@@ -1,4 +1,4 @@
-"""Declares what columnar operators ask of a table of keyed state."""
+"""Declares the interface of tables of keyed state to columnar operators."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KeyedTable(Protocol):
         """Note that values of these columns and slots have been written."""
 
     def settle(self) -> None:
-        """Write what is due. Call it after a slice."""
+        """Write pending changes. Call it after a slice."""
 
     def keys_of(self, slots: Slots) -> list[pa.Array]:
         """Return key columns, in Arrow's types."""

@@ -36,13 +36,13 @@ class RemovedKeys:
             self._parts, self._count, self._known_after = [], 0, now
 
     def since(self, number: int) -> list[Removed] | None:
-        """Return what was removed after a time; None if it is not known any more."""
+        """Return the removals after a time; None if they were dropped."""
         if number < self._known_after:
             return None
         return [part for part in self._parts if part.number > number]
 
     def forget(self, number: int) -> None:
-        """Forget what was removed in this time and before: nobody will ask for it."""
+        """Forget the removals up to this time: nobody will ask for it."""
         self._known_after = max(self._known_after, number)
         self._parts = [part for part in self._parts if part.number > number]
         self._count = sum(len(part.key_groups) for part in self._parts)

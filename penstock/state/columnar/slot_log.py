@@ -1,4 +1,4 @@
-"""Logs what slots held before the stream wrote to them, so that a copy of them can be corrected."""
+"""Logs the old contents of slots before the stream overwrites them, so that a copy can be corrected."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Logged = tuple[Slots, list[Array]]
 
 
 class SlotLog:
-    """Holds what some arrays of a view had in slots. The stream's thread calls `add`, the writer's the rest. `columns`:
-    which of the view's arrays; `block_bits`: slots are corrected in blocks of 2^block_bits.
+    """Holds the old contents of some arrays of a view, by slot. The stream's thread calls `add`, the writer's the rest.
+    `columns`: which of the view's arrays; `block_bits`: slots are corrected in blocks of 2^block_bits.
 
     With marks each slot is logged at most once. Where the log is needed for a moment only, they would cost more than
     what they save: touching memory for the first time takes time. So the stream logs without them until the writer has
@@ -56,9 +56,8 @@ class SlotLog:
             self._marks = marks
 
     def sort(self) -> None:
-        """Distribute what has been logged since the last call to the blocks that it belongs to: the newest first, so
-        that the oldest is applied last.
-        """
+        """Distribute the log since the last call to the blocks: the newest first, so that the
+        oldest is applied last."""
         logged: list[_Logged] = []
         while self._read < len(self._log):
             newest = self._log[self._read]
@@ -82,8 +81,8 @@ class SlotLog:
             self._of_block.setdefault(int(numbers[start]), []).append(part)
 
     def correct(self, start: int, end: int, copied: list[Array], slots: Slots | None) -> None:
-        """Put what is logged of the slots from `start` to `end` into copies of all arrays. They begin with a block.
-        `slots`: those that were copied, in order; None: all.
+        """Write the logged contents of the slots from `start` to `end` into copies of all arrays. They begin with a
+        block. `slots`: those that were copied, in order; None: all.
         """
         for block in range(start >> self._block_bits, ((end - 1) >> self._block_bits) + 1):
             for logged, before in reversed(self._of_block.pop(block, [])):

@@ -64,7 +64,7 @@ class KeyColumn(ABC):
         return 0
 
     def bytes_outside(self, arrays: Sequence[Array]) -> Array | int:
-        """Return how many bytes each key has outside its arrays."""
+        """Return the number of bytes of each key outside its arrays."""
         return 0
 
     @abstractmethod
@@ -243,8 +243,8 @@ def _padded(length: int) -> int:
 
 
 def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
-    """Return by how many bits a word at `at` must be shifted to lose what is after the string (64 or more: all of
-    it).
+    """Return the number of bits to shift out of a word at `at` so that only the string's bytes remain (64 or more: all
+    of it).
     """
     return np.maximum(64 + 8 * at - 8 * lengths.astype(np.int64), 0).view(np.uint64)
 

@@ -64,7 +64,7 @@ class EntryTable(Protocol):
     def own(self, key_group: int, key: Any) -> None: ...
 
     def note(self, key_group: int, key: Any, value: Any) -> None:
-        """Note what an entry is about to become; `ABSENT`: it is about to be removed."""
+        """Record the next value of an entry; `ABSENT`: it is about to be removed."""
 
 
 class Handle:

@@ -1,4 +1,4 @@
-"""Encodes what the hash-map backend had at a barrier, while the stream continues."""
+"""Encodes the hash-map backend's entries as of a barrier, while the stream continues."""
 
 from __future__ import annotations
 

@@ -133,9 +133,8 @@ class StateTable:
             self._note_key(self.changed, key_group, key)
 
     def note(self, key_group: int, key: Any, value: Any) -> None:
-        """Note what an entry is about to become; `ABSENT`: it is about to be removed. Call it for a key group in
-        `shared`.
-        """
+        """Record the next value of an entry; `ABSENT`: it is about to be removed. Call it for a key group in
+        `shared`."""
         changed = self.changed
         if changed is None:
             self._separate(key_group, key)

@@ -46,7 +46,7 @@ class OperatorOfCheckpoint:
 
     @property
     def label(self) -> str:
-        """Return what messages and tables call the operator."""
+        """Return the operator's name in messages and tables."""
         return self.uid or self.name
 
     def is_called(self, text: str) -> bool:
@@ -103,7 +103,7 @@ class Checkpoint:
         raise StateError(f"{self.path} has no operator with the uid '{uid}'; there are {known}")
 
     def keyed_schemas(self, operator: OperatorOfCheckpoint) -> dict[str, StateSchema]:
-        """Return how the operator's keyed states were declared, by name."""
+        """Return the declarations of the operator's keyed states, by name."""
         found: dict[str, list[StateSchema]] = {}
         for snapshot in snapshots_of(self.metadata, operator.vertex):
             for schema in snapshot.schemas:
@@ -208,7 +208,8 @@ class Checkpoint:
         raise StateError(f"operator '{operator.label}' has no keyed state '{name}' in {self.path}; there are {known}")
 
     def key_form(self, uid: str, name: str, key_type: TypeInformation | None = None) -> KeyForm:
-        """Return how `keyed_state` with these arguments shows the keys. Raises as that does, and `DamagedRange`."""
+        """Return the form in which `keyed_state` shows the keys for these arguments. Raises as that does, and
+        `DamagedRange`."""
         operator = self.operator(uid)
         return self._keys(operator, self.runs(operator, self._schema(operator, name)), key_type).form
 

@@ -1,4 +1,4 @@
-"""Reads how the state of built-in aggregates was declared, and where types contain pickles."""
+"""Reads the declarations of built-in aggregates' state, and finds the pickles in types."""
 
 from __future__ import annotations
 

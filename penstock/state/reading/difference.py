@@ -60,7 +60,7 @@ class StateDifference:
 
 @dataclass
 class Difference:
-    """Holds what differs between two checkpoints, of which `added` has what only the second one has."""
+    """Holds the differences between two checkpoints. `added` has the entries of the second one only."""
 
     operators_added: list[str] = field(default_factory=list)
     operators_removed: list[str] = field(default_factory=list)
@@ -153,7 +153,7 @@ class _Tables:
     new_schema: StateSchema
 
     def compare(self, difference: StateDifference, examples: int) -> None:
-        """Add what differs to `difference`."""
+        """Add the differences to `difference`."""
         old, new = self.old, self.new
         nothing: npt.NDArray[np.int64] = np.empty(0, np.int64)
         if old is None or new is None:

@@ -56,7 +56,7 @@ class KeyedStateSummary:
 
     @property
     def skew(self) -> float:
-        """Return how many times the mean the largest key group has, in bytes."""
+        """Return the size of the largest key group as a multiple of the mean."""
         mean = self.bytes_of_group.mean() if len(self.bytes_of_group) else 0.0
         return float(self.bytes_of_group.max() / mean) if mean else 1.0
 

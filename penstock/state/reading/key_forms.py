@@ -1,4 +1,5 @@
-"""Defines how columns show keys, in both directions: the same form writes a column back as the keys it was made of.
+"""Defines the form of keys in columns, in both directions: the same form writes a column back as the keys it was made
+of.
 
 A checkpoint stores keys canonically, and several types share an encoding. The form says which type a column has, and
 which keys its texts represent: UUIDs, decimals and whole numbers over 64 bits are shown as text.

@@ -40,7 +40,7 @@ class MissingClass:
         self.state = [*(self.state or []), item]
 
     def extend(self, items: Any) -> None:
-        """Keep items of what was a list."""
+        """Keep the items of a former list."""
         self.state = [*(self.state or []), *items]
 
     def __setitem__(self, key: Any, value: Any) -> None:

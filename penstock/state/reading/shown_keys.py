@@ -1,4 +1,5 @@
-"""Decides how the keys of a state are shown: by the type that was given or declared, else by the first keys."""
+"""Chooses the form in which a state's keys are shown: by the type that was given or declared, else
+by the first keys."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _OFFSET_BYTES = 4
 
 
 def value_bytes(array: pa.Array) -> Sizes:
-    """Return how many bytes each value takes, with the offsets of what has no fixed size."""
+    """Return the size of each value in bytes, offsets of variable-size values included."""
     kind = array.type
     if pa.types.is_struct(kind):
         return sum((value_bytes(child) for child in array.flatten()), np.zeros(len(array), np.int64))

@@ -26,7 +26,7 @@ class Damage(NamedTuple):
 
 @dataclass
 class Verified:
-    """Holds what was found: how much was read, and what of it is damaged."""
+    """Holds the result: how much was read, and what of it is damaged."""
 
     ranges: int = 0
     stored_bytes: int = 0

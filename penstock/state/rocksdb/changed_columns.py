@@ -1,4 +1,4 @@
-"""Knows what has changed of columnar state since a checkpoint, wherever it is in memory."""
+"""Tracks the changes of columnar state since a checkpoint, in all its tables in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.state.rocksdb.forgotten_changes import EntriesOfTable, ForgottenCh
 
 
 class ColumnChanges:
-    """Knows what has changed of one state. `schema`: of batches of its entries."""
+    """Tracks the changes of one state. `schema`: of batches of its entries."""
 
     def __init__(self, declared: StateSchema, schema: pa.Schema, changes: NumberedChanges) -> None:
         self.removed = RemovedKeys()
@@ -34,7 +34,7 @@ class ColumnChanges:
         return self._changes.now
 
     def forget(self, table: ColumnTable) -> None:
-        """Keep what has changed in a table that becomes the older one. Another table is the recent one from now on."""
+        """Keep the changes of a table that becomes the older one. Another table is the recent one from now on."""
         table.removed = None  # what is removed from it as well is noted by the recent table
         self._forgotten.add(table, self._changes.begin_time(), self._changes.oldest)
 
@@ -44,7 +44,7 @@ class ColumnChanges:
         self._forgotten.begin_time(self._changes.oldest)
 
     def since(self, since: SlotsSince, recent: ColumnTable) -> ChangedColumns | None:
-        """Return what has changed, as it is now; None if that is not known any more."""
+        """Return the current changes; None if they were dropped."""
         removed, forgotten = self.removed.since(since.number), self._forgotten.since(since.number)
         if removed is None or forgotten is None:
             return None

@@ -131,7 +131,7 @@ class ColumnCodec:
     # ---- windows ------------------------------------------------------------------------------------------------
 
     def window(self, start: int) -> bytes:
-        """Return what the keys of a window begin with."""
+        """Return the key prefix of a window."""
         return self.prefix + (start + (1 << 63)).to_bytes(8, "big")
 
     def behind_window(self, start: int) -> bytes:

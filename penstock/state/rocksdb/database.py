@@ -107,7 +107,7 @@ def _close(db: Any, directory: LocalDirectory) -> None:
 
 
 class Batch(NamedTuple):
-    """Holds what is written at once: keys with their values, and keys that are deleted, which are others."""
+    """Holds a batch of writes: keys with their values, and keys that are deleted, which are others."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -116,8 +116,8 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """Holds what was in a database at one time. Of a snapshot only single entries are read: its iterators show what was
-    written since (rocksdict 0.3.29), those of the database do not.
+    """Holds the contents of a database at one time. Of a snapshot only single entries are read: its iterators show what
+    was written since (rocksdict 0.3.29), those of the database do not.
     """
 
     snapshot: Any
@@ -262,8 +262,8 @@ class Database:
             time.sleep(_STALL_PAUSE_S)
 
     def view(self, scanned: dict[bytes, Iterator[Entry]]) -> View:
-        """Return what is in the database now, to be read in any thread while it changes. `scanned`: by prefix, what
-        `scan` returns now of those whose entries will be asked for.
+        """Return a view of the database's present contents, to be read in any thread while it changes. `scanned`: by
+        prefix, what `scan` returns now of those whose entries will be asked for.
         """
         return View(self._db.snapshot(), scanned, self)
 
@@ -349,7 +349,7 @@ class Database:
     # ---- copies -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Begin to write what is in memory to files, which happens in RocksDB's own threads."""
+        """Begin to flush the memtables, in RocksDB's own threads."""
         self._db.flush(wait=False)
 
     @property

@@ -77,7 +77,7 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class SealedState(msgspec.Struct, frozen=True):
-    """Says how the chain of a state begins of all checkpoints for which the copy may be used."""
+    """Holds the chain prefix of a state: a checkpoint with that prefix may use the copy."""
 
     operator: str
     name: str
@@ -98,7 +98,8 @@ class _Copy:
 
 @dataclass(frozen=True)
 class OpenedCopy:
-    """Tells what a database was opened with. `restored`: the runs that need not be inserted; `states` have them."""
+    """Describes the contents of an opened database. `restored`: the runs that need not be inserted;
+    `states` have them."""
 
     states: dict[StateName, CopiedState] = field(default_factory=dict)
     restored: frozenset[StoredState] = frozenset()
@@ -176,7 +177,7 @@ class DatabaseCopies:
             self._take(tables, chains)
 
     def _seal(self, copy: _Copy, chains: Mapping[StateName, Chain]) -> None:
-        """Note how the chains begin for which the copy may be used; give it up if they began again meanwhile."""
+        """Record the chain prefixes for which the copy may be used; give it up if the chains began again meanwhile."""
         sealed: dict[StateName, tuple[Run, ...]] = {}
         for state in copy.content.states:
             chain = chains.get(state.name)
@@ -202,7 +203,7 @@ class DatabaseCopies:
         self._waits = min(2**self._failures, _WAIT_MAX)
 
     def _uncovered_bytes(self, tables: list[tuple[StateSchema, int]], chains: Mapping[StateName, Chain]) -> int:
-        """Return how much of what could be in a copy a restore would insert with the newest one. States that nobody has
+        """Return the number of bytes that a restore from the newest copy would still insert. States that nobody has
         asked for are not in the database.
         """
         copied: dict[StateName, CopiedState] = {}
@@ -247,7 +248,7 @@ class DatabaseCopies:
         self._copies.append(_Copy(path, content, taken_after))
 
     def _flush(self) -> None:
-        """Write what is in memory to files, next to the stream: RocksDB's checkpoint would do so while it holds the
+        """Flush the memtables while the stream continues: RocksDB's checkpoint would do so while it holds the
         interpreter's lock.
         """
         self._database.flush()

@@ -196,7 +196,7 @@ class DiskColumnTable:
         return self._codec.keys(self._recent.key_groups_of(slots), self._recent.stored_rows(slots))
 
     def _make_room(self) -> None:
-        """Forget what was not used for long, if the recent table is full."""
+        """Evict the entries that were not used for long, if the recent table is full."""
         if 2 * self._recent.used_bytes > self._local.settings.cached_bytes and self._recent.live:
             self.flush()
             if self._changes is not None:
@@ -268,7 +268,7 @@ class DiskColumnTable:
         return pa.RecordBatch.from_arrays(arrays, schema=self._stream_schema)
 
     def changed_since(self, since: SlotsSince) -> ChangedColumns | None:
-        """Return what has changed, as it is now; None if that is not known any more."""
+        """Return the current changes; None if they were dropped."""
         assert self._changes is not None
         return self._changes.since(since, self._recent)
 

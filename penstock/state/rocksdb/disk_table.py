@@ -194,8 +194,8 @@ class DiskTable:
         return value
 
     def flush(self, batch: Batch, changes: dict[bytes, Noted] | None) -> None:
-        """Put what was touched into a batch. `changes`: notes the keys. Raises `StateError` for a value that cannot be
-        pickled.
+        """Put the touched entries into a batch. `changes`: notes the keys. Raises `StateError` for a value that cannot
+        be pickled.
         """
         recent, written, changeable = self.recent, self._written, self.codec.changeable
         keys, values, deleted = batch
@@ -257,7 +257,7 @@ class DiskTable:
         return pa.RecordBatch.from_arrays([*columns, *_key_columns(keys)], schema=self._stream_schema)
 
     def changed_since(self, since: KeysSince) -> ChangedKeys:
-        """Return what has changed. All of it is in the database."""
+        """Return the changed keys. All of it is in the database."""
         return ChangedKeys(self, since)
 
     def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
@@ -267,12 +267,12 @@ class DiskTable:
 
     @property
     def value_bytes(self) -> float:
-        """Return about how large a pickled value is."""
+        """Return the mean size of a pickled value, in bytes."""
         return self._value_bytes / self._values
 
     @property
     def recent_bytes(self) -> float:
-        """Return about how much memory the recent entries take."""
+        """Return the estimated memory of the recent entries, in bytes."""
         return len(self.recent) * (2 * self.value_bytes + _OBJECT_BYTES)
 
     def forget_older(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps what had changed of keys that a table on disk has forgotten in memory, for incremental checkpoints.
+"""Keeps the changes of keys that a table on disk has evicted from memory, for incremental checkpoints.
 
 The database has these entries, too, but to read one again costs more than all else that a checkpoint does for it. So
 the arrays of a table that is forgotten are kept as they are until no checkpoint asks for them. While one takes long,
@@ -40,7 +40,7 @@ class ChangedEntries(Protocol):
     def batches(self) -> Iterator[pa.RecordBatch]: ...
 
     def release(self) -> None:
-        """Release what is read: nobody needs it any more. Any thread may call it."""
+        """Release the resources of the reader: nobody needs it any more. Any thread may call it."""
 
 
 class EntriesOfTable:
@@ -138,7 +138,7 @@ class ForgottenChanges:
         return [part for part in self._parts if part.number > number]
 
     def forget(self, number: int) -> None:
-        """Forget what has changed in this time and before: nobody will ask for it."""
+        """Forget the changes up to this time: nobody will ask for it."""
         self._take_merged()
         self._known_after = max(self._known_after, number)
         self._parts = [part for part in self._parts if part.number > number]
@@ -165,7 +165,7 @@ class ForgottenChanges:
         self._merging = _Merging(parts, removed, self._schema, self._deleted_schema, oldest)
 
     def _take_merged(self) -> None:
-        """Put what has been merged in place of its parts, as far as they are still there."""
+        """Replace the parts that are still there by their merged result."""
         merging = self._merging
         if merging is None or not merging.is_over:
             return

@@ -158,7 +158,7 @@ class LazyRestore:
         self._load_apart(self._step)
 
     def need(self, batch: Batch) -> None:
-        """Load what a batch overwrites."""
+        """Load the granules that a batch overwrites."""
         for keys in (batch.keys, batch.deleted):
             for prefix, state in list(self._states.items()):
                 state.need(key for key in keys if key.startswith(prefix))

@@ -54,7 +54,8 @@ class Granule:
 
 @dataclass(eq=False)
 class _Barrier:
-    """Holds what a snapshot of everything lacks: by the granules' numbers, their entries once they are loaded."""
+    """Holds the granules that a full snapshot still lacks: by the granules' numbers, their entries once they are
+    loaded."""
 
     missing: list[Granule]
     came: dict[int, Iterator[Entry]] = field(default_factory=dict)

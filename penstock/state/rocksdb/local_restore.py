@@ -12,7 +12,7 @@ from penstock.state.rocksdb.local_state import LocalState
 
 
 class LocalRestore(RestoringBackend):
-    """Implements what the backends of rows and of columns do alike with restored state, and with its database."""
+    """Implements the restore, and the database's life, for the backends of rows and of columns."""
 
     _local: LocalState[Any]
 

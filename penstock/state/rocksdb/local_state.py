@@ -1,4 +1,4 @@
-"""Holds what the RocksDB backends of rows and of columns have in common: the database of one subtask, its checkpoints,
+"""Holds the common part of the RocksDB backends of rows and of columns: the database of one subtask, its checkpoints,
 and restored runs until their states are asked for.
 """
 
@@ -27,10 +27,10 @@ RestoreFirst = Callable[[StateName, Iterable[bytes], range], None]
 
 
 class ChangingTable(StoredTable, Protocol[SinceT_contra]):
-    """Knows what has changed of its entries."""
+    """Tracks the changes of its entries."""
 
     def changed_since(self, since: SinceT_contra) -> ChangedState | None:
-        """Return what has changed, as it is now; None if that is not known any more."""
+        """Return the current changes; None if they were dropped."""
 
 
 class LocalState(Generic[SinceT]):
@@ -59,9 +59,7 @@ class LocalState(Generic[SinceT]):
         self._closed = False
 
     def new_prefix(self, name: StateName) -> bytes:
-        """Return what the keys of one more state begin with: those that it has in the database already, if it is
-        claimed.
-        """
+        """Return the key prefix of one more state: those that it has in the database already, if it is claimed."""
         number = self._claimed.get(name)
         return self._next_prefix() if number is None else number.to_bytes(PREFIX_BYTES, "big")
 
@@ -143,7 +141,7 @@ class LocalState(Generic[SinceT]):
             self.database.write(batch)
 
     def check(self) -> None:
-        """Raise what has failed in the background, or where the user's code may have caught it."""
+        """Raise the error of a failed background task, or one that user code may have caught."""
         self._failure.check()
 
     def metrics(self) -> dict[str, int]:

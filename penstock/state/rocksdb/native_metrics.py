@@ -1,4 +1,4 @@
-"""Reads what a RocksDB counts and measures itself."""
+"""Reads RocksDB's own metrics."""
 
 from __future__ import annotations
 

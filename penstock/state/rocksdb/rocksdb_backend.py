@@ -80,7 +80,7 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
                 table.read_ahead(keys[start:end], key_groups[start:end])
 
     def settle(self) -> None:
-        """Remove what has expired, write a batch if enough has been touched, and drop from memory what is too much."""
+        """Remove expired entries, write a batch if enough has been touched, and evict from the cache."""
         self._local.check()
         if self._cleanups:
             self._clean_up(0)

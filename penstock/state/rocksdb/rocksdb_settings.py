@@ -65,6 +65,6 @@ class RocksDBSettings:
 
 
 def local_directories(configuration: Configuration, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a slot may keep its databases."""
+    """Return the directories for a slot's databases."""
     named = configuration.get(RocksDBOptions.LOCAL_DIRECTORIES)
     return tuple(named) if named else temporary_directories(configuration, environment)

@@ -30,15 +30,15 @@ BOUND_BYTES_MAX = 256
 
 
 class ChangedState(Protocol):
-    """Holds what has changed of a state since the checkpoint that its chain covers."""
+    """Holds the changes of a state since the checkpoint that its chain covers."""
 
     chain: Chain
 
     def runs(self, view: View, is_over: Callable[[], bool]) -> Iterator[EncodedState]:
-        """Yield what has changed, unless nobody needs it any more. Runs once, in the writer's thread."""
+        """Yield the changes, unless nobody needs them any more. Runs once, in the writer's thread."""
 
     def release(self) -> None:
-        """Release what is read: nobody needs it any more. Any thread may call it."""
+        """Release the resources of the reader: nobody needs it any more. Any thread may call it."""
 
 
 class RocksDBSnapshot:
