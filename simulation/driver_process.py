@@ -15,7 +15,7 @@ from penstock.jobmaster.identity import identify
 from penstock.jobmaster.job_master import JobMaster
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.driver.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
 from penstock.protocol.values.reasons import FailureReason
 from penstock.storage.store import ObjectStore

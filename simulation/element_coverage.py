@@ -1,5 +1,5 @@
 """Counts element by element what a checkpoint holds of each channel. It shares no code with the product's own check
-(`penstock.protocol.checkpoint.coverage`), which computes with intervals."""
+(`penstock.protocol.driver.coverage`), which computes with intervals."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.jobmaster.events import CancelRequested, CheckpointRequested, SavepointRequested
-from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.driver.savepoint import Alignment
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata

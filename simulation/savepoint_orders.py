@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from penstock.common.job_execution import SavepointFailed
 from penstock.jobmaster.orders import SavepointOrder
-from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.driver.savepoint import Alignment
 from simulation.drivers import Driver
 from simulation.settings import SAVEPOINT_ROOT
 from simulation.world import World

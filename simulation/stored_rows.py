@@ -1,7 +1,7 @@
 """Simulates sources whose rows are written to a folder of the job's directory before the slots start, as DataFrames.
 
 A driver writes the folder before it owns the job's log. Readers read it as long as the job runs; it is deleted as the
-job's log allows (`penstock.protocol.job.row_folders`).
+job's log allows (`penstock.protocol.driver.row_folders`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.fit import FoundCheckpoint, checkpoint_to_restore
 from penstock.jobmaster.identity import JobIdentity, OpenStore, RestoreSourceError
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.protocol.job.row_folders import Release, released_folders
+from penstock.protocol.driver.row_folders import Release, released_folders
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 from penstock.storage.store import ObjectExists, StoreError
 from simulation import world_hooks

@@ -10,17 +10,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE
-from penstock.protocol.job import lifecycle_table, rescaling
+from penstock.protocol.driver import lifecycle, rescaling
+from penstock.protocol.driver.pending_checkpoints import CHECKPOINT_TABLE
 from penstock.protocol.machine import Table
-from penstock.protocol.subtask import alignment_table
+from penstock.protocol.subtask import barrier_handler
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 DIAGRAMS: dict[str, dict[str, Table[Any]]] = {
     "checkpointing.md": {
-        "a checkpoint at a subtask": alignment_table.TABLE,
+        "a checkpoint at a subtask": barrier_handler.TABLE,
         "a checkpoint at the coordinator": CHECKPOINT_TABLE,
-        "the life of a job": lifecycle_table.TABLE,
+        "the life of a job": lifecycle.TABLE,
     },
     "upgrading.md": {"a rescale": rescaling.TABLE},
 }

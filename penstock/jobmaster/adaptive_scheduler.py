@@ -1,4 +1,4 @@
-"""Executes what `protocol.job.adaptive_scaling` decides: starts the job in fewer slots, and rescales it to more."""
+"""Executes what `protocol.driver.adaptive_scaling` decides: starts the job in fewer slots, and rescales it to more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.rescales import Rescales
-from penstock.protocol.job.adaptive_scaling import (
+from penstock.protocol.driver.adaptive_scaling import (
     AdaptiveScaling,
     AdaptiveSettings,
     Effect,
@@ -24,7 +24,7 @@ from penstock.protocol.job.adaptive_scaling import (
     Raise,
     Resources,
 )
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.lifecycle import Phase
 
 AT_THE_START, AFTER_A_LOSS, MORE_SLOTS = "too few slots at the start", "slots lost", "more slots available"
 """Reasons in the history of rescales."""

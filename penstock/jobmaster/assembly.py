@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
-from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.driver.coverage import verify
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import (

@@ -32,13 +32,14 @@ from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
 from penstock.jobmaster.sources import EnumeratorFailed
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import (
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
+    CheckpointEffect,
     DiscardSegments,
     DrainSources,
-    Effect,
     FailJob,
+    FailureCause,
     PublishCheckpoint,
     RescaleNotTaken,
     SavepointRefused,
@@ -46,9 +47,8 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.checkpoint.coordinator_tables import CheckpointState
-from penstock.protocol.checkpoint.savepoint import Savepoint
-from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.driver.pending_checkpoints import CheckpointState
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import (
     IdTaken,
@@ -129,7 +129,7 @@ class Checkpoints:
             self.execute(self.coordinator.request(self._clock.monotonic_ms()))
             answer(None)
 
-    def execute(self, effects: Sequence[Effect]) -> None:
+    def execute(self, effects: Sequence[CheckpointEffect]) -> None:
         waiting = deque(effects)
         while waiting:
             effect = waiting.popleft()
@@ -181,7 +181,7 @@ class Checkpoints:
         if self._running.id is not None:
             self._running.broadcast(CheckpointEnded(self._running.id, checkpoint_id, aborted, commits, confirmed))
 
-    def _trigger(self, effect: TriggerCheckpoint) -> list[Effect]:
+    def _trigger(self, effect: TriggerCheckpoint) -> list[CheckpointEffect]:
         """Trigger the checkpoint at every slot; return the effects of a failure if its sources cannot take part."""
         barrier = effect.barrier
         if self.coordinator.pending.state_of(barrier.checkpoint_id) is not CheckpointState.TRIGGERED:

@@ -1,4 +1,4 @@
-"""Executes what `protocol.job.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
+"""Executes what `protocol.driver.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.connectors.base import Committer, PermanentError, SinkError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
 from penstock.jobmaster.master_ports import BlockingWork
-from penstock.protocol.job.commit_order import (
+from penstock.protocol.driver.commit_order import (
     Added,
     Commit,
     CommitOrder,

@@ -16,8 +16,8 @@ from penstock.jobmaster.master_ports import BlockingWork, MasterPorts
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
-from penstock.protocol.job.lifecycle_effects import FailureCause
-from penstock.protocol.job.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
+from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (
     Deploy,

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from penstock.monitoring.report import CheckpointReport, RecoveryReport
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.reasons import FailureReason

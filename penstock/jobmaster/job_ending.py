@@ -1,4 +1,4 @@
-"""Executes what `protocol.job.ending` decides about the end of a job: asks the log, deletes, reports the outcome."""
+"""Executes what `protocol.driver.ending` decides about the end of a job: asks the log, deletes, reports the outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.process_links import ProcessLinks
-from penstock.protocol.job.ending import (
+from penstock.protocol.driver.ending import (
     STORAGE_TIMEOUT_MS,
     AwaitCommits,
     AwaitPublications,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.common.clock import Clock
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import Effect, FailureCause
+from penstock.protocol.driver.driver_effects import FailureCause, LifecycleEffect
+from penstock.protocol.driver.lifecycle import Lifecycle
 
 
 class JobLife:
@@ -18,7 +18,7 @@ class JobLife:
         machine: Lifecycle,
         clock: Clock,
         job_directory: JobDirectory,
-        execute: Callable[[Sequence[Effect]], None],
+        execute: Callable[[Sequence[LifecycleEffect]], None],
     ) -> None:
         self.machine = machine
         self.execute = execute

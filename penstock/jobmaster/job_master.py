@@ -1,8 +1,8 @@
 """Runs the JobMaster: the life of a job and its checkpoints, driven by events, executed through ports.
 
 It lives in one thread (or in the simulation's scheduler), never blocks, and knows connections only by process ids.
-Whatever may block (storage, commits) is handed to `BlockingWork`, which calls back into the same loop. `protocol.job`
-and `protocol.checkpoint` make the decisions; this module executes their effects.
+Whatever may block (storage, commits) is handed to `BlockingWork`, which calls back into the same loop.
+`protocol.driver` makes the decisions; this module executes their effects.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.savepoints import Savepoints
 from penstock.jobmaster.slot_messages import SlotMessages
 from penstock.monitoring.report import JobReport
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.job import lifecycle_effects as effects
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import FailureCause
+from penstock.protocol.driver import driver_effects as effects
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.values.messages import (
     BecomeSpare,
     Cancel,
@@ -219,7 +219,7 @@ class JobMaster:
 
     # ---- effects of the job's life ------------------------------------------------------------------------------
 
-    def _execute(self, decided: Sequence[effects.Effect]) -> None:
+    def _execute(self, decided: Sequence[effects.LifecycleEffect]) -> None:
         slots, links, now_ms = self._ports.slots, self._ports.links, self._clock.monotonic_ms()
         for effect in decided:
             match effect:

@@ -1,4 +1,4 @@
-"""Executes what `protocol.job.recovery` decides: opens, takes over, reads and checks what a generation restores."""
+"""Executes what `protocol.driver.recovery` decides: opens, takes over, reads and checks what a generation restores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.job.lifecycle_effects import FailureCause
-from penstock.protocol.job.recovery import (
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.recovery import (
     Abandon,
     AbandonEnded,
     AwaitPublications,

@@ -22,10 +22,10 @@ from penstock.common.options import (
     WebOptions,
 )
 from penstock.common.options.restart import INFINITE
-from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
-from penstock.protocol.job.adaptive_scaling import AdaptiveSettings
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from penstock.protocol.driver.adaptive_scaling import AdaptiveSettings
+from penstock.protocol.driver.coordinator import CoordinatorSettings
+from penstock.protocol.driver.lifecycle import LifecycleSettings
+from penstock.protocol.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from penstock.protocol.restore.given_up import NOTHING, RowsToGiveUp
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaled_graph import Parallelism
-from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.driver.savepoint import Alignment
 
 Answer = Callable[[str | SavepointFailed], None]
 """A callback that is called once: with the savepoint's directory, or with the reason why there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.protocol.job.row_folders import Release
+from penstock.protocol.driver.row_folders import Release
 
 
 @dataclass(frozen=True)

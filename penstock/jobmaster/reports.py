@@ -9,8 +9,8 @@ from penstock.graph.describe import connector_of
 from penstock.graph.job_graph import JobGraph, Vertex
 from penstock.jobmaster.history import CheckpointHistory, RecoveryHistory
 from penstock.monitoring.report import DrainingReport, JobReport, RescaleReport, VertexReport
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import Restarting
+from penstock.protocol.driver.driver_effects import Restarting
+from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.values.messages import SlotStatus, SubtaskStatus
 
 _RATE_UNITS = 1000

@@ -18,13 +18,11 @@ from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.monitoring.report import RescaleReport
-from penstock.protocol.checkpoint import coordinator_effects
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import TriggerCheckpoint
-from penstock.protocol.job import rescaling
-from penstock.protocol.job.lifecycle_effects import FailureCause
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.rescaling import Effect, Rescale, Rescaling, Situation
+from penstock.protocol.driver import rescaling
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.driver_effects import CheckpointEffect, FailureCause, TriggerCheckpoint
+from penstock.protocol.driver.lifecycle import Phase
+from penstock.protocol.driver.rescaling import Effect, Rescale, Rescaling, Situation
 from penstock.protocol.values.reasons import FailureReason
 
 _REMEMBERED_MAX = 32
@@ -45,7 +43,7 @@ class Rescales:
         life: JobLife,
         running: RunningGeneration,
         coordinator: CheckpointCoordinator,
-        execute_checkpoints: Callable[[Sequence[coordinator_effects.Effect]], None],
+        execute_checkpoints: Callable[[Sequence[CheckpointEffect]], None],
         adopt: Callable[[JobGraph], None],
         ports: MasterPorts,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.jobmaster.drain import JobDrain
 from penstock.jobmaster.master_ports import SlotLinks
 from penstock.jobmaster.sources import SplitDistribution
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.driver.slots import SlotRoster
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Message
 

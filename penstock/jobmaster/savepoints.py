@@ -23,8 +23,8 @@ from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.master_ports import BlockingWork
 from penstock.jobmaster.orders import Answer, SavepointOrder
 from penstock.jobmaster.restore import check_segments
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
-from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import METADATA_NAME, SAVEPOINT_PREFIX, is_savepoint_segment, metadata_path

@@ -14,8 +14,8 @@ from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.process_links import ProcessLinks
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import START_ELSEWHERE, refusal
-from penstock.protocol.job.lifecycle_effects import FailureCause
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.log.publication import to_give_up_rows
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (

@@ -26,6 +26,8 @@ State = TypeVar("State", bound=MachineState)
 
 STORY_LINES_MAX = 64
 """The number of its newest events that a machine remembers."""
+STORY_LINES_SHOWN = 20
+"""The number of its newest events that an error of a machine shows."""
 
 
 class IllegalEvent(Exception):
@@ -33,11 +35,12 @@ class IllegalEvent(Exception):
     afterwards. It means a defect of ours, or of the other end of a connection.
     """
 
-    def __init__(self, machine: str, state: str, event: str, detail: str = "cannot come then") -> None:
+    def __init__(self, machine: str, state: str, event: str, story: Story, detail: str = "cannot come then") -> None:
         self.machine = machine
         self.state = state
         self.event = event
         super().__init__(f"{machine} is {state}, and the event '{event}' {detail}")
+        story.add_to(self)
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,13 @@ class Cell(Generic[State]):
 
 
 class Table(Generic[State]):
-    """Lists the legal events of a machine. `rows`: event -> state -> cell; what is missing is illegal."""
+    """Lists the legal events of a machine. `rows`: event -> state -> cell; what is missing is illegal. Only `step`
+    checks a machine against its table.
+    """
 
     def __init__(self, machine: str, rows: Mapping[str, Mapping[State, Cell[State]]]) -> None:
         self.machine = machine
         self.rows = rows
-
-    def check(self, state: State, event: str, who: str = "") -> None:
-        """Raise `IllegalEvent` if the event cannot come in this state. `who` names the machine."""
-        if state not in self.rows[event]:
-            raise IllegalEvent(f"{self.machine}{who}", str(state.value), event)
-
-    def follow(self, before: State, event: str, after: State, who: str = "") -> None:
-        """Raise `IllegalEvent` if the table does not name the state that has followed. `who` names the machine."""
-        if after not in self.rows[event][before].to:
-            raise IllegalEvent(f"{self.machine}{who}", str(before.value), event, f"must not lead to '{after.value}'")
 
     def markdown(self) -> str:
         """Return the table as documents show it: a row for each event, a column for each state."""
@@ -86,9 +81,11 @@ def _told(cell: Cell[State], state: State) -> str:
 
 @dataclass(frozen=True)
 class StoryEvent:
-    """Records one event of a machine for its story. `cause`: where the event came from."""
+    """Records one event of a machine for its story. `cause`: where the event came from. `at_ms` None: the machine knows
+    no time.
+    """
 
-    at_ms: float
+    at_ms: float | None
     cause: str
     event: str
     before: str
@@ -98,7 +95,8 @@ class StoryEvent:
     def __str__(self) -> str:
         became = self.after if self.before == self.after else f"{self.before} → {self.after}"
         effects = f": {', '.join(self.effects)}" if self.effects else ""
-        return f"{self.at_ms:.1f} ms  {self.event} ({self.cause})  {became}{effects}"
+        at = "" if self.at_ms is None else f"{self.at_ms:.1f} ms  "
+        return f"{at}{self.event} ({self.cause})  {became}{effects}"
 
 
 class Story:
@@ -118,8 +116,14 @@ class Story:
     def __iter__(self) -> Iterator[StoryEvent]:
         return iter([tell() for tell in self._told])
 
-    def text(self) -> str:
-        return "\n".join(map(str, self))
+    def text(self, lines_max: int = STORY_LINES_MAX) -> str:
+        """Describe the newest events, one in a line, the newest at the end."""
+        return "\n".join([str(tell()) for tell in list(self._told)[-lines_max:]])
+
+    def add_to(self, error: Exception) -> None:
+        """Add the newest events to an error. As a note: tracebacks show it, and the summary stays one line."""
+        if self._told:
+            error.add_note(f"The newest events before, the last one at the end:\n{self.text(STORY_LINES_SHOWN)}")
 
 
 Effect = TypeVar("Effect")
@@ -130,25 +134,33 @@ def step(
     story: Story,
     event: str,
     cause: str,
-    now_ms: float,
+    now_ms: float | None,
     state: Callable[[], State],
     decide: Callable[[], list[Effect]],
     who: str = "",
+    remembers: bool = True,
 ) -> list[Effect]:
     """Let a machine decide about an event: check the event and what follows against its table, and remember it in its
-    story if anything came of it. `state` returns the machine's state, before and after. Returns what `decide` does."""
-    before = state()
-    table.check(before, event, who)
+    story if anything came of it. It is the only way to check a table. Raises `IllegalEvent`.
+
+    `state` returns the machine's state, before and after. `who` distinguishes it from others that have this table.
+    `remembers` False: a machine around it tells the story. Returns the effects of `decide`.
+    """
+    before, cells = state(), table.rows[event]
+    if before not in cells:
+        raise IllegalEvent(f"{table.machine}{who}", str(before.value), event, story)
     effects = decide()
     after = state()
-    table.follow(before, event, after, who)
-    if effects or after is not before:
+    if after not in cells[before].to:
+        detail = f"must not lead to '{after.value}'"
+        raise IllegalEvent(f"{table.machine}{who}", str(before.value), event, story, detail)
+    if remembers and (effects or after is not before):
         story.add(partial(told, now_ms, cause, f"{event}{who}", before, after, tuple(map(type, effects))))
     return effects
 
 
 def told(
-    at_ms: float, cause: str, event: str, before: MachineState, after: MachineState, effects: tuple[type, ...]
+    at_ms: float | None, cause: str, event: str, before: MachineState, after: MachineState, effects: tuple[type, ...]
 ) -> StoryEvent:
     """Return an event for a story. `effects`: their types."""
     return StoryEvent(at_ms, cause, event, str(before.value), str(after.value), tuple(e.__name__ for e in effects))

@@ -30,7 +30,7 @@ from penstock.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.jobmaster.fit import FoundCheckpoint
 from penstock.jobmaster.identity import JobIdentity
-from penstock.protocol.job.row_folders import Release, released_folders
+from penstock.protocol.driver.row_folders import Release, released_folders
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource
 from penstock.spark.frame_directory import FrameDirectory, new_name

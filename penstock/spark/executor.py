@@ -27,7 +27,7 @@ from penstock.jobmaster.identity import LATEST, JobIdentity, OpenStore, RestoreS
 from penstock.jobmaster.job_settings import JobSettings
 from penstock.jobmaster.restore import open_own
 from penstock.jobmaster.resume_or_start import is_available
-from penstock.protocol.job.row_folders import Release
+from penstock.protocol.driver.row_folders import Release
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.ended_job import EndedJobClient, how_it_ended
 from penstock.spark.session import SessionError, Substrate, is_running, open_session

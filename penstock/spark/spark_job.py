@@ -38,7 +38,7 @@ from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.resume_or_start import is_available
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
-from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.driver.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
 from penstock.rest.hosting import JobHosting
 from penstock.spark.data_frames import JobFiles

@@ -26,7 +26,7 @@ from penstock.common.job_id import JobID
 from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.monitoring.report import JobReport
-from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.driver.savepoint import Alignment
 from penstock.spark.terminal import Terminal
 
 T = TypeVar("T")

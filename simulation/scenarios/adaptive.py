@@ -7,7 +7,7 @@ from typing import Any
 from penstock.jobmaster.adaptive_scheduler import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS
 from penstock.jobmaster.rescales import RESTORED
 from penstock.monitoring.report import RescaleReport
-from penstock.protocol.job.rescaling import RescalePhase
+from penstock.protocol.driver.rescaling import RescalePhase
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.messages import Deploy
 from penstock.storage.layout import LOG_FOLDER

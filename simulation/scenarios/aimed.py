@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.messages import Restored, SubtaskFailed
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.storage.layout import LOG_FOLDER

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorPhase
+from penstock.protocol.driver.pending_checkpoints import CheckpointState
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, SlotAck
 from penstock.storage.layout import SegmentName, parse

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.messages import SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
 from penstock.state.codecs import read_stream

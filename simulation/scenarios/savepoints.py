@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
-from penstock.protocol.checkpoint.savepoint import Savepoint
-from penstock.protocol.checkpoint.trigger_schedule import RETRY_FINAL_AFTER_MS
+from penstock.protocol.driver.coordinator import RETRY_FINAL_AFTER_MS, CoordinatorPhase
+from penstock.protocol.driver.pending_checkpoints import CheckpointState
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.messages import ReachedEndOfData
 from penstock.protocol.values.reasons import FailureReason
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment, savepoint_segment_path

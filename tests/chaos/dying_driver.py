@@ -13,7 +13,7 @@ from typing import Any
 from penstock.common.job_client import JobClient
 from penstock.jobmaster.events import Event, MessageReceived
 from penstock.network.control_server import ControlServer
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
 from penstock.protocol.values.messages import Message
 from penstock.spark.driver_loop import OrderedWork
 from penstock.spark.spark_job import SparkJob

@@ -10,18 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import (
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorPhase, CoordinatorSettings
+from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
-    Effect,
+    CheckpointEffect,
     FailJob,
     PublishCheckpoint,
     SavepointRefused,
     TriggerCheckpoint,
 )
-from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
-from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
-from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.driver.savepoint import Alignment, Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
@@ -74,7 +72,7 @@ class SavepointMachine(RuleBasedStateMachine):
         assert not is_known, f"{savepoint} is {what}, and was {self.answers[savepoint.directory]}"
         self.answers[savepoint.directory] = what
 
-    def _execute(self, effects: Iterable[Effect]) -> None:
+    def _execute(self, effects: Iterable[CheckpointEffect]) -> None:
         has_failed = False
         for effect in effects:
             match effect:

@@ -11,10 +11,9 @@ import pytest
 from penstock.jobmaster import adaptive_scheduler, job_recovery
 from penstock.jobmaster.fit import Fit, fitted
 from penstock.jobmaster.rescales import Rescales
-from penstock.protocol.job.adaptive_scaling import AdaptivePhase, AdaptiveScaling
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.slot_processes import SlotProcesses
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.driver.adaptive_scaling import AdaptivePhase, AdaptiveScaling
+from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.slots import SlotProcesses, SlotRoster
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -12,8 +12,8 @@ from penstock.jobmaster import fit
 from penstock.jobmaster.drain import JobDrain
 from penstock.jobmaster.rescales import Rescales
 from penstock.operators.checkpointed_parts import CheckpointedParts
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.job.rescaling import Rescaling
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver.rescaling import Rescaling
 from penstock.protocol.restore import rescale
 from penstock.protocol.restore.drain_phases import Draining
 from penstock.protocol.restore.rescale import Filter, Share

@@ -11,9 +11,8 @@ import pytest
 
 from penstock.jobmaster import assembly, checkpoints
 from penstock.jobmaster.log_conversations import LogConversations
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.log.publication import Publication
-from penstock.protocol.log.publication_table import PublicationState
+from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.log.publication import Publication, PublicationState
 from penstock.protocol.subtask import barrier_handler
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter

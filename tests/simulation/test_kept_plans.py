@@ -18,8 +18,8 @@ import pytest
 from penstock.jobmaster.job_ending import JobEnding
 from penstock.protocol.channel import watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.slot_processes import SlotProcesses
+from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.slots import SlotProcesses
 from penstock.protocol.log.retention import Retention
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
@@ -169,7 +169,7 @@ def the_silence_of_a_slot_is_a_difference(patch: Any) -> None:
 
     def measured(processes: SlotProcesses, process: str, now_ms: float) -> str | None:
         silent_ms = now_ms - processes.players[process].heard_ms
-        return why_late(processes, process, now_ms) if silent_ms >= processes._settings.heartbeat_timeout_ms else None
+        return why_late(processes, process, now_ms) if silent_ms >= processes._heartbeat_timeout_ms else None
 
     patch(SlotProcesses, "why_late", measured)
 

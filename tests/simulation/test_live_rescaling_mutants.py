@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.jobmaster.checkpoints import Checkpoints
-from penstock.protocol.job.rescaling import Rescaling
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.driver.rescaling import Rescaling
+from penstock.protocol.driver.slots import SlotRoster
 from tests.simulation.finding import assert_found
 from tests.simulation.test_savepoint_mutants import rows_are_taken_behind_a_terminating_snapshot
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.job.slot_packing import SlotPacking
-from penstock.protocol.job.slot_roster import Joined, SlotRoster
+from penstock.protocol.driver.slot_packing import SlotPacking
+from penstock.protocol.driver.slots import Joined, SlotRoster
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.operators.event_time import progress, timers, watermark_generators
 from penstock.protocol.channel import watermark_valve
-from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoints
+from penstock.protocol.driver.pending_checkpoints import PendingCheckpoints
 from penstock.protocol.restore import drain_phases as protocol_draining
 from penstock.protocol.restore import rescale
 from penstock.protocol.subtask.drain_gate import DrainGate

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.job import ending
-from penstock.protocol.job.row_folders import Release, released_at_end, released_folders
+from penstock.protocol.driver import ending
+from penstock.protocol.driver.row_folders import Release, released_at_end, released_folders
 from simulation import stored_rows
 from simulation.stored_rows import StoredRows
 from tests.simulation.finding import assert_found

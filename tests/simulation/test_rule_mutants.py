@@ -13,10 +13,9 @@ from penstock.jobmaster.job_settings import JobSettings
 from penstock.operators.rows import chain
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import OutputChannel, Overtaken
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import Prepare
-from penstock.protocol.job.slot_processes import SlotProcesses
-from penstock.protocol.job.slot_roster import Dismissed, SlotRoster, SpareJoined
+from penstock.protocol.driver.driver_effects import Prepare
+from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.slots import Dismissed, SlotProcesses, SlotRoster, SpareJoined
 from penstock.protocol.log.job_log import JobLog
 from penstock.protocol.log.publication import Publication
 from penstock.protocol.subtask.barrier_handler import BarrierHandler

@@ -11,10 +11,9 @@ import pytest
 
 from penstock.connectors.kafka.transactional_ids import TransactionalIds
 from penstock.jobmaster import checkpoints, job_recovery, savepoints
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import FailJob
-from penstock.protocol.checkpoint.pending_checkpoints import PendingCheckpoints
-from penstock.protocol.checkpoint.stopping import Stopping
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, Stopping
+from penstock.protocol.driver.driver_effects import FailJob
+from penstock.protocol.driver.pending_checkpoints import PendingCheckpoints
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
 from penstock.protocol.values.messages import CheckpointEnded

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.job import patience
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.slot_processes import SlotProcesses
+from penstock.protocol.driver import patience
+from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.slots import SlotProcesses
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -25,7 +25,7 @@ from tests.unit.source_imports import (
 
 # The table of docs/internals/packages.md. A room may always import itself, and `penstock` for its version.
 _PROTOCOL = frozenset(
-    f"protocol.{part}" for part in ("machine", "values", "channel", "subtask", "checkpoint", "restore", "log", "job")
+    f"protocol.{part}" for part in ("machine", "values", "channel", "subtask", "restore", "log", "driver")
 )
 _CONNECTORS = frozenset({"connectors", "connectors.base"})
 EVERYTHING = _PROTOCOL | _CONNECTORS | frozenset(
@@ -42,9 +42,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "protocol.channel": frozenset({"protocol.values"}),
     "protocol.subtask": frozenset({"protocol.machine", "protocol.values", "protocol.channel"}),
     "protocol.restore": frozenset({"protocol.values", "protocol.channel"}),
-    "protocol.checkpoint": frozenset({"protocol.machine", "protocol.values"}),
     "protocol.log": frozenset({"protocol.machine", "protocol.values"}),
-    "protocol.job": frozenset({"protocol.machine", "protocol.values"}),
+    "protocol.driver": frozenset({"protocol.machine", "protocol.values"}),
     "graph": frozenset({"common", "protocol.values", "protocol.restore", "windows.assigners"}),
     "datastream": frozenset({"common", "graph", "windows.assigners"}) | _CONNECTORS,
     "connectors.base": frozenset({"common"}),
@@ -107,7 +106,6 @@ SHARED_NAMES: dict[str, str] = {
     "__main__.py": "what `python -m` runs has this name",
     "hybrid_source.py": "the one in datastream/connectors is PyFlink's module",
     "parquet.py": "the one in datastream/formats is PyFlink's module",
-    "restart_strategy.py": "the one in common is PyFlink's module",
 }
 
 LEFTOVER_MARKS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")

@@ -42,10 +42,57 @@ from penstock.protocol.log.log_operations import (
     Unknown,
     Wait,
 )
-from penstock.protocol.log.publication_table import TABLE, PublicationState
 from penstock.protocol.log.retention import Retained, Retention
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Metadata
+
+
+class PublicationState(MachineState):
+    """Lists what the driver does with the log, one conversation at a time."""
+
+    NEW = "new"
+    TAKING_OVER = "taking over"
+    """The fence is being appended, then what lies below it is read."""
+    OWNER = "owner"
+    """The log is ours as far as we know, and nothing is under way."""
+    WRITING = "writing metadata"
+    APPENDING = "appending"
+    """A checkpoint's metadata is durable; its entry may exist."""
+    ENDING = "ending"
+    ENDED = "ended"
+    LOST = "lost"
+    """Another driver owns the job, or it is not known who does: nothing may be deleted any more."""
+
+
+_NEW, _TAKING, _OWNER, _WRITING, _APPENDING, _ENDING, _ENDED, _LOST = PublicationState
+_REFUSED = {_LOST: Cell("raise the error again", (_LOST,))}
+
+TABLE: Table[PublicationState] = Table(
+    "the publication",
+    {
+        "take over": {_NEW: Cell("append a fence, read what lies below it", (_TAKING,))},
+        "taken over": {_TAKING: Cell("keep what the newest entry retains", (_OWNER,))},
+        "publish": {
+            _OWNER: Cell("write the metadata; a newer one is in the log: skip it", (_OWNER, _WRITING)),
+            **_REFUSED,
+        },
+        "metadata written": {_WRITING: Cell("append the entry", (_APPENDING,))},
+        "metadata refused": {_WRITING: Cell("fail the checkpoint; the id was taken: name a free one", (_OWNER,))},
+        "entry counts": {
+            _APPENDING: Cell("name what may be deleted", (_OWNER,)),
+            _ENDING: Cell("name what may be deleted", (_ENDED,)),
+        },
+        "entry refused": {_APPENDING: Cell("fail the checkpoint; the position stays free", (_OWNER,))},
+        "check": {_OWNER: Cell("list the log", (_OWNER,)), **_REFUSED},
+        "end": {_OWNER: Cell("append the end", (_ENDING,)), **_REFUSED},
+        "lost": {
+            state: Cell("delete nothing any more", (_LOST,))
+            for state in (_TAKING, _OWNER, _WRITING, _APPENDING, _ENDING)
+        },
+    },
+)
+
 
 __all__ = [
     "LOG_EXISTS", "CheckpointUnreadable", "Closed", "Fenced", "IdTaken", "LogGone", "LogRefused", "NewCheckpoint",
@@ -154,9 +201,11 @@ class Publication:
     fence: int | None = field(default=None, init=False)
     newest_id: int = field(default=0, init=False)
     log: JobLog = field(init=False)
+    story: Story = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = JobLog(self.incarnation)
+        self.story = Story()
         self.retention = Retention(self.retained_max)
         self._lost_by: PublicationError | None = None
         self._has_final = False
@@ -167,9 +216,11 @@ class Publication:
         return isinstance(self._lost_by, Fenced | LogExists)
 
     def _step(self, event: str, after: PublicationState) -> None:
-        TABLE.check(self.state, event)
-        TABLE.follow(self.state, event, after)
-        self.state = after
+        def become() -> list[object]:
+            self.state = after
+            return []
+
+        step(TABLE, self.story, event, "the log", None, lambda: self.state, become)
 
     def _as_owner(self, conversation: Conversation[T]) -> Conversation[T]:
         """Run a conversation as the owner of the log. After the first error of any, raise it for all others."""

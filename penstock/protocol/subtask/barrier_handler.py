@@ -3,7 +3,7 @@
 It knows which channels there are, which barrier came where, and when. It knows nothing of rows, state, files, threads.
 
 There is one alignment per checkpoint. Several may be under way: an expired checkpoint and the next overlap on the wire,
-and checkpoints run concurrently. `alignment_table.py` says what each event does in each state.
+and checkpoints run concurrently. `TABLE` says what each event does in each state.
 
 *Turn*: every older alignment first, in order; then snapshot now. Barriers that stand in our own queues are taken out
 (their place is the end of that channel's window), blocked channels are released, all others get an open window.
@@ -20,15 +20,78 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, ParamSpec
 
 import msgspec
 
 from penstock.protocol.channel.ends import ProtocolError
-from penstock.protocol.subtask.alignment_table import TABLE, AlignmentState
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.subtask.ended_checkpoints import EndedCheckpoints
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.reasons import FailureReason
+
+
+class AlignmentState(MachineState):
+    """Lists how far a checkpoint can be in this subtask."""
+
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+    COLLECTING_ALIGNED = "aligning"
+    COLLECTING_UNALIGNED = "capturing"
+    ENDED = "ended"
+
+
+_UNKNOWN, _WAITING, _ALIGNED, _UNALIGNED, _ENDED = AlignmentState
+_ANY_OPEN = (_UNALIGNED, _ENDED)
+
+TABLE: Table[AlignmentState] = Table(
+    "the alignment",
+    {
+        "triggered": {
+            _UNKNOWN: Cell("snapshot at once: a source has no channels; late: decline", (_ENDED,)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "queued": {
+            _UNKNOWN: Cell("remember its place; late: decline; overdue: turn", (_WAITING, *_ANY_OPEN)),
+            _WAITING: Cell("remember its place; overdue: turn", (_WAITING, *_ANY_OPEN)),
+            _ALIGNED: Cell("remember its place; overdue: turn", (_ALIGNED, *_ANY_OPEN)),
+            _UNALIGNED: Cell("take it out, limit that channel's window", _ANY_OPEN),
+            _ENDED: Cell("take it out", (_ENDED,)),
+        },
+        "reached": {
+            _WAITING: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
+            _ALIGNED: Cell("block; all in: snapshot", (_ALIGNED, *_ANY_OPEN)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "urgent": {
+            _UNKNOWN: Cell("turn; late: decline", _ANY_OPEN),
+            _WAITING: Cell("turn", _ANY_OPEN),
+            _ALIGNED: Cell("turn", _ANY_OPEN),
+            _UNALIGNED: Cell("limit that channel's window", _ANY_OPEN),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "deadline": {
+            _WAITING: Cell("turn", _ANY_OPEN),
+            _ALIGNED: Cell("turn", _ANY_OPEN),
+        },
+        "cancel": {
+            _UNKNOWN: Cell("decline", (_ENDED,)),
+            _WAITING: Cell("decline", (_ENDED,)),
+            _ALIGNED: Cell("decline", (_ENDED,)),
+            _UNALIGNED: Cell("decline", (_ENDED,)),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "over": {
+            _UNKNOWN: Cell("drop what was captured", (_ENDED,)),
+            _WAITING: Cell("drop what was captured", (_ENDED,)),
+            _ALIGNED: Cell("drop what was captured", (_ENDED,)),
+            _UNALIGNED: Cell("drop what was captured", (_ENDED,)),
+            _ENDED: Cell("drop what was captured", (_ENDED,)),
+        },
+    },
+)
+
 
 P = ParamSpec("P")
 
@@ -137,9 +200,12 @@ class _Alignment:
 
 
 class BarrierHandler:
-    """Decides about all alignments of one subtask. `channels` is the number of its input channels (0 for a source)."""
+    """Decides about all alignments of one subtask. `channels` is the number of its input channels (0 for a source).
+    `story`: of the machine around it, which remembers what came of each event.
+    """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, story: Story | None = None) -> None:
+        self._story = story or Story()
         self._channels = channels
         self._alignments: dict[int, _Alignment] = {}
         self._ended = EndedCheckpoints()
@@ -197,12 +263,13 @@ class BarrierHandler:
     def _checked(
         self, event: str, checkpoint_id: int, decide: Callable[P, list[Effect]], *args: P.args, **kwargs: P.kwargs
     ) -> list[Effect]:
-        before, who = self.state_of(checkpoint_id), f" of checkpoint {checkpoint_id}"
-        TABLE.check(before, event, who)
-        effects = decide(*args, **kwargs)
-        after = self.state_of(checkpoint_id)
-        TABLE.follow(before, event, after, who)
-        self.moved = Moved(checkpoint_id, before, after)
+        def state() -> AlignmentState:
+            return self.state_of(checkpoint_id)
+
+        before, who = state(), f" of checkpoint {checkpoint_id}"
+        decided = partial(decide, *args, **kwargs)
+        effects = step(TABLE, self._story, event, "", None, state, decided, who, remembers=False)
+        self.moved = Moved(checkpoint_id, before, state())
         return effects
 
     def state_of(self, checkpoint_id: int) -> AlignmentState:

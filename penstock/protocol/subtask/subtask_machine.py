@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
+from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken, ProtocolError
 from penstock.protocol.machine import Story, StoryEvent
 from penstock.protocol.subtask import barrier_handler as alignment
-from penstock.protocol.subtask.alignment_table import AlignmentState
-from penstock.protocol.subtask.barrier_handler import BarrierHandler, Moved
+from penstock.protocol.subtask.barrier_handler import AlignmentState, BarrierHandler, Moved
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (
@@ -68,7 +67,7 @@ class SubtaskMachine:
         self.gate = gate
         self.story = Story()
         self._input_of = {channel.id: position for position, channel in enumerate(inputs)}
-        self._alignments = BarrierHandler(len(inputs))
+        self._alignments = BarrierHandler(len(inputs), self.story)
         self._captures: dict[int, Capture] = {}
         self._decided: deque[alignment.Effect | _Resume] = deque()
         self._row_is_finished = False
@@ -89,7 +88,11 @@ class SubtaskMachine:
             self.deadline_ms = self._next_deadline_ms()
             return effects
         self._alignments.moved = None
-        effects = self._execute(self._decide(event, now_ms), now_ms)
+        try:
+            effects = self._execute(self._decide(event, now_ms), now_ms)
+        except ProtocolError as error:
+            self.story.add_to(error)
+            raise
         moved = None if isinstance(event, TimePassed) else self._alignments.moved
         if isinstance(event, TimePassed):
             effects += [*self._turn_outputs(now_ms), *self._close_outputs()]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from micro.driver_messages import Driver, forward_graph
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.reports import Reporter
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.restart_strategy import NoRestart
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.driver.restarts import NoRestart
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register, SlotStatus, SubtaskStatus
 

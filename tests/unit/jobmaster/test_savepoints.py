@@ -21,8 +21,8 @@ from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.orders import SavepointOrder
 from penstock.jobmaster.savepoints import NAMES_MAX, Savepoints
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
-from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
 from penstock.protocol.values.metadata import (
     FORMAT_VERSION,

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import InputChannel, OutputChannel
-from penstock.protocol.subtask.alignment_table import AlignmentState
+from penstock.protocol.subtask.barrier_handler import AlignmentState
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (

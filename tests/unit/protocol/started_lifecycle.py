@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import (
-    Effect,
-)
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import ExponentialDelay, RestartStrategy
+from penstock.protocol.driver.driver_effects import LifecycleEffect
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.driver.restarts import ExponentialDelay, RestartStrategy
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register
 
@@ -55,11 +51,11 @@ def run(life: Lifecycle, generation: Generation, now_ms: float) -> None:
     assert life.phase is Phase.RUNNING
 
 
-def of(kind: type[Kind], effects: list[Effect]) -> list[Kind]:
+def of(kind: type[Kind], effects: list[LifecycleEffect]) -> list[Kind]:
     return [e for e in effects if isinstance(e, kind)]
 
 
-def only(kind: type[Kind], effects: list[Effect]) -> Kind:
+def only(kind: type[Kind], effects: list[LifecycleEffect]) -> Kind:
     (effect,) = effects
     assert isinstance(effect, kind)
     return effect

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.adaptive_scaling import (
+from penstock.protocol.driver.adaptive_scaling import (
     RETRY_MS_MIN,
     AdaptivePhase,
     AdaptiveScaling,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import (
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
+from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
     DiscardSegments,
     FailJob,
@@ -17,7 +17,6 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
 from penstock.protocol.values.elements import Generation, SnapshotKind, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot

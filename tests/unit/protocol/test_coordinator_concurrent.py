@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import DiscardSegments, FailJob, PublishCheckpoint
-from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
-from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorPhase
+from penstock.protocol.driver.driver_effects import DiscardSegments, FailJob, PublishCheckpoint
+from penstock.protocol.driver.savepoint import Alignment, Savepoint
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.reasons import FailureReason
 from tests.unit.protocol.test_coordinator import aborted, ack, complete, decline, started, triggered

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import (
+from penstock.protocol.driver.coordinator import QUEUE_MAX, CheckpointCoordinator, CoordinatorPhase
+from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
     DiscardSegments,
     DrainSources,
@@ -19,9 +19,7 @@ from penstock.protocol.checkpoint.coordinator_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.checkpoint.coordinator_tables import CoordinatorPhase
-from penstock.protocol.checkpoint.request_decider import QUEUE_MAX
-from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
+from penstock.protocol.driver.savepoint import Alignment, Savepoint
 from penstock.protocol.values.elements import SnapshotKind, SubtaskId
 from penstock.protocol.values.reasons import FailureReason
 from tests.unit.protocol.test_coordinator import G2, SLOTS, aborted, ack, complete, decline, started, triggered

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.checkpoint.coordinator_tables import CheckpointState, CoordinatorPhase
+from penstock.protocol.driver.coordinator import CoordinatorPhase
+from penstock.protocol.driver.pending_checkpoints import CheckpointState
 from penstock.protocol.machine import IllegalEvent
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.reasons import FailureReason

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
-from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.driver.coverage import verify
 from penstock.protocol.values.elements import Idle
 from penstock.protocol.values.metadata import (
     Capture,

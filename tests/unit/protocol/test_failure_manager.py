@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.protocol.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.protocol.driver.coordinator import CheckpointFailureManager
 from penstock.protocol.values.reasons import FailureReason
 
 

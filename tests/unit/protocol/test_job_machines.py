@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, COORDINATOR_TABLE
-from penstock.protocol.job import adaptive_scaling, commit_order, ending, lifecycle_table, recovery, rescaling
-from penstock.protocol.job.commit_order import CommitOrder, CommitState
-from penstock.protocol.job.ending import Ending, EndingState, Holdings
-from penstock.protocol.job.recovery import Files, Recovery, RecoveryState
-from penstock.protocol.job.row_folders import Release, released_folders
-from penstock.protocol.log import publication_table
+from penstock.protocol.driver import adaptive_scaling, commit_order, ending, lifecycle, recovery, rescaling
+from penstock.protocol.driver.commit_order import CommitOrder, CommitState
+from penstock.protocol.driver.coordinator import COORDINATOR_TABLE
+from penstock.protocol.driver.ending import Ending, EndingState, Holdings
+from penstock.protocol.driver.pending_checkpoints import CHECKPOINT_TABLE
+from penstock.protocol.driver.recovery import Files, Recovery, RecoveryState
+from penstock.protocol.driver.row_folders import Release, released_folders
+from penstock.protocol.log import publication
 from penstock.protocol.machine import Cell, IllegalEvent, MachineState, Table
-from penstock.protocol.subtask import alignment_table
+from penstock.protocol.subtask import barrier_handler
 from penstock.protocol.values.metadata import Committable
 from tools.diagrams import DIAGRAMS, diagram, renewed
 
@@ -37,16 +38,16 @@ def names(effects: list[Any]) -> list[str]:
 @pytest.mark.parametrize(
     "table",
     [
-        alignment_table.TABLE,
+        barrier_handler.TABLE,
         CHECKPOINT_TABLE,
         COORDINATOR_TABLE,
-        lifecycle_table.TABLE,
+        lifecycle.TABLE,
         recovery.TABLE,
         commit_order.TABLE,
         ending.TABLE,
         rescaling.TABLE,
         adaptive_scaling.TABLE,
-        publication_table.TABLE,
+        publication.TABLE,
     ],
 )
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
@@ -74,9 +75,9 @@ def test_a_diagram_has_an_arrow_for_each_change_of_state() -> None:
 
 
 def test_an_arrow_to_the_end_is_left_out_if_its_events_lead_there_through_another_state() -> None:
-    drawn = diagram(lifecycle_table.TABLE)
+    drawn = diagram(lifecycle.TABLE)
     assert "running --> ending : " in drawn and "ending --> ended : " in drawn and "running --> ended" not in drawn
-    drawn = diagram(alignment_table.TABLE)
+    drawn = diagram(barrier_handler.TABLE)
     assert "waiting --> capturing : " in drawn and "waiting --> ended : " in drawn, "only that is reached by a cancel"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.job.lifecycle_effects import (
+from penstock.protocol.driver.driver_effects import (
     AssignSpare,
     CancelGeneration,
     Deploy,
@@ -18,8 +18,8 @@ from penstock.protocol.job.lifecycle_effects import (
     StartRun,
     SubmitSlot,
 )
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import NoRestart
+from penstock.protocol.driver.lifecycle import Phase
+from penstock.protocol.driver.restarts import NoRestart
 from penstock.protocol.values.elements import Generation
 from tests.unit.protocol.started_lifecycle import (
     G1,

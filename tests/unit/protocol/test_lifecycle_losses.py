@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import (
+from penstock.protocol.driver.driver_effects import (
     CancelGeneration,
     CloseLink,
     Deploy,
@@ -18,8 +17,8 @@ from penstock.protocol.job.lifecycle_effects import (
     ResubmitSlot,
     SlotsGone,
 )
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import FixedDelay, NoRestart
+from penstock.protocol.driver.lifecycle import Lifecycle, Phase
+from penstock.protocol.driver.restarts import FixedDelay, NoRestart
 from tests.unit.protocol.started_lifecycle import (
     G1,
     G2,

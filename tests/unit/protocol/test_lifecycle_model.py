@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import (
+from penstock.protocol.driver.driver_effects import (
     AssignSpare,
     CancelGeneration,
     CloseLink,
@@ -25,9 +24,8 @@ from penstock.protocol.job.lifecycle_effects import (
     StartRun,
     SubmitSlot,
 )
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import ExponentialDelay
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.driver.restarts import ExponentialDelay
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.players import Players, ProcessState
+from penstock.protocol.driver.slots import Players, ProcessState
 
 TIMEOUT_MS = 50.0
 PROCESSES = ["a", "b", "c", "d"]

@@ -15,11 +15,11 @@ from penstock.protocol.log.publication import (
     NotPublished,
     OutcomeUnknown,
     Publication,
+    PublicationState,
     Published,
     Subsumed,
     TakenOver,
 )
-from penstock.protocol.log.publication_table import PublicationState
 from penstock.protocol.machine import IllegalEvent
 from penstock.protocol.values.log_entries import Ended, Fence
 from tests.unit.protocol.log_store import Conversing, LogStore, checkpoints, new, owner, path_of, run

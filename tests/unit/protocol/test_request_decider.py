@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.checkpoint.request_decider import (
-    CheckpointRequest,
-    CheckpointRequestDecider,
-    Drop,
-    Situation,
-    Start,
-)
-from penstock.protocol.checkpoint.savepoint import Savepoint
+from penstock.protocol.driver.coordinator import CheckpointRequest, CheckpointRequestDecider, Drop, Situation, Start
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.reasons import FailureReason
 
 BUSY = Situation(now_ms=0, pending=1)

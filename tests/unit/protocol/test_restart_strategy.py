@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.job.restart_strategy import ExponentialDelay, Failure, FailureRate, FixedDelay, NoRestart
+from penstock.protocol.driver.restarts import ExponentialDelay, Failure, FailureRate, FixedDelay, NoRestart
 
 
 def test_none_never_restarts() -> None:

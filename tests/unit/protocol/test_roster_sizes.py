@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.slot_roster import Dismissed, Joined, RosterChange, SeatRetired, SlotRoster, SpareJoined
+from penstock.protocol.driver.slots import Dismissed, Joined, RosterChange, SeatRetired, SlotRoster, SpareJoined
 from tests.unit.protocol.test_slot_roster import filled, register
 
 

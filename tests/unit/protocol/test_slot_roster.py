@@ -5,12 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_effects import AssignSpare, Deploy, Prepare, Restarting, SubmitSlot
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.lifecycle_table import Phase
-from penstock.protocol.job.restart_strategy import ExponentialDelay, NoRestart, RestartStrategy
-from penstock.protocol.job.slot_roster import Dismissed, Joined, SlotLost, SlotRoster, SpareJoined
+from penstock.protocol.driver.driver_effects import AssignSpare, Deploy, Prepare, Restarting, SubmitSlot
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings, Phase
+from penstock.protocol.driver.restarts import ExponentialDelay, NoRestart, RestartStrategy
+from penstock.protocol.driver.slots import Dismissed, Joined, SlotLost, SlotRoster, SpareJoined
 from penstock.protocol.values.messages import Register
 
 

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from penstock.protocol.channel.ends import InputChannel
-from penstock.protocol.machine import IllegalEvent
-from penstock.protocol.subtask.alignment_table import TABLE, AlignmentState
+from penstock.common.failures import describe
+from penstock.protocol.channel.ends import InputChannel, ProtocolError
+from penstock.protocol.machine import IllegalEvent, Story, step
+from penstock.protocol.subtask.barrier_handler import TABLE, AlignmentState
 from penstock.protocol.subtask.capture import Capture
 from penstock.protocol.subtask.effects import BarrierReached
-from penstock.protocol.values.elements import Barrier, ChannelId
+from penstock.protocol.values.elements import Barrier, ChannelId, Generation
 from penstock.protocol.values.frames import AlignedBarrier, Data, UrgentBarrier
+from penstock.protocol.values.messages import CheckpointEnded
 from tests.properties.test_barriers import GraphMachine
 from tests.unit.protocol.driven_subtask import DrivenSubtask, SetClock
 
@@ -68,9 +70,27 @@ def test_an_event_that_the_table_does_not_have_names_machine_state_and_event() -
         driven.handle(BarrierReached(0, Barrier(7, 0)))
 
 
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [(BarrierReached(0, Barrier(31, 0)), IllegalEvent), (UrgentBarrier(IDS[0], 0, 0, Barrier(31, 0)), ProtocolError)],
+)
+def test_the_traceback_of_an_illegal_event_shows_the_newest_events(event: Any, error: type[Exception]) -> None:
+    driven = subtask()
+    for checkpoint_id in range(1, 31):
+        driven.handle(CheckpointEnded(Generation(0, 1), checkpoint_id, True))
+    driven.receive(UrgentBarrier(IDS[0], 0, 0, Barrier(31, 0)))
+    with pytest.raises(error) as caught:
+        driven.handle(event)
+    assert "\n" not in str(caught.value), "the summary of a failure is one line"
+    told = describe(caught.value)
+    assert "UrgentBarrier 31 (channel 0[0->0])  unknown → capturing" in told
+    assert "CheckpointEnded 30" in told and "CheckpointEnded 5 " not in told, "few enough to be read"
+
+
 def test_a_transition_that_the_table_does_not_name_is_refused() -> None:
     with pytest.raises(IllegalEvent, match="must not lead to 'waiting'"):
-        TABLE.follow(AlignmentState.COLLECTING_ALIGNED, "cancel", AlignmentState.WAITING)
+        states = iter([AlignmentState.COLLECTING_ALIGNED, AlignmentState.WAITING])
+        step(TABLE, Story(), "cancel", "", 0.0, lambda: next(states), list)
 
 
 def test_the_document_shows_the_table_of_the_code() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocol.checkpoint.trigger_schedule import TriggerSchedule
+from penstock.protocol.driver.coordinator import TriggerSchedule
 
 
 def started(

@@ -11,7 +11,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.graph.rescaled_graph import as_taken
 from penstock.jobmaster.fit import fitted_in_steps
-from penstock.protocol.job.rescaling import (
+from penstock.protocol.driver.rescaling import (
     NotRescaled,
     ProvideSlots,
     Rescale,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.job.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
+from penstock.protocol.driver.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, SubtaskId
 
 FAST, SLOW, OTHER = AlignedSource(0, "orders", 100), AlignedSource(3, "orders", 10), AlignedSource(5, "clicks", 1)

@@ -24,7 +24,7 @@ from penstock.graph.pickling import dumps
 from penstock.jobmaster.assembly import assemble
 from penstock.jobmaster.drain import JobDrain
 from penstock.operators.batches import row_type
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Data, Frame
 from penstock.protocol.values.messages import (

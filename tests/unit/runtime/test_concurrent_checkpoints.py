@@ -14,9 +14,8 @@ import pytest
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.jobmaster.job_settings import JobSettings
-from penstock.protocol.checkpoint.coordinator import CheckpointCoordinator
-from penstock.protocol.checkpoint.coordinator_effects import Effect, PublishCheckpoint, TriggerCheckpoint
-from penstock.protocol.checkpoint.coordinator_settings import CoordinatorSettings
+from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
+from penstock.protocol.driver.driver_effects import CheckpointEffect, PublishCheckpoint, TriggerCheckpoint
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.subtask.subtask_runner import WriterRunner
@@ -62,7 +61,7 @@ class Coordinated:
             if isinstance(message, SlotAck):
                 self._execute(self.coordinator.on_ack(message, self._now_ms()))
 
-    def _execute(self, effects: list[Effect]) -> None:
+    def _execute(self, effects: list[CheckpointEffect]) -> None:
         for effect in effects:
             if isinstance(effect, TriggerCheckpoint):
                 self.job.trigger(effect.barrier.checkpoint_id, effect.barrier.alignment_timeout_ms)

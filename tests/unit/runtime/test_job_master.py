@@ -10,7 +10,7 @@ from penstock.common.job_execution import CheckpointFailed
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.log_conversations import execute
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.log.log_operations import ReadEntry
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import Fence

@@ -17,7 +17,7 @@ from penstock.jobmaster.events import CancelRequested, SavepointRequested
 from penstock.jobmaster.fit import check_fit
 from penstock.jobmaster.identity import JobIdentity, RestoreSourceError, identify
 from penstock.jobmaster.orders import SavepointOrder
-from penstock.protocol.job.lifecycle_table import Phase
+from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import CheckpointEntry, stopped_with
 from penstock.protocol.values.messages import Cancel, Deploy, Leave, Register, Restore, TriggerCheckpoint

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.restart_strategy import ExponentialDelay
-from penstock.protocol.job.slot_packing import Patience, SlotPacking
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.driver.restarts import ExponentialDelay
+from penstock.protocol.driver.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Host, Register
 
 PATIENCE = Patience(loss_ms=500.0, return_ms=15_000.0, start_ms=10_000.0)

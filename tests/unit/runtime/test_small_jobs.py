@@ -15,7 +15,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import FlatMapFunction, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.protocol.checkpoint.coverage import verify
+from penstock.protocol.driver.coverage import verify
 from penstock.protocol.values.elements import Generation
 from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob, graph_of
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster.assembly import NotCovered, assemble
-from penstock.protocol.checkpoint.coordinator_effects import PublishCheckpoint
+from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import Metadata, RunBounds, Segment, StateRange, SubtaskSnapshot

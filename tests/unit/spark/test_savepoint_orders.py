@@ -10,7 +10,7 @@ from penstock.common.job_execution import CheckpointFailed, JobExecutionError, R
 from penstock.common.job_id import JobID
 from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
 from penstock.jobmaster.outcome import JobOutcome
-from penstock.protocol.checkpoint.savepoint import Alignment
+from penstock.protocol.driver.savepoint import Alignment
 from penstock.spark.spark_job_client import SparkJobClient
 
 

@@ -13,8 +13,8 @@ from functools import partial
 
 import msgspec
 
-from penstock.protocol.job.patience import Patience
-from penstock.protocol.job.row_folders import Release, released_at_end
+from penstock.protocol.driver.patience import Patience
+from penstock.protocol.driver.row_folders import Release, released_at_end
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 
 FINAL_COMMIT_ATTEMPTS_MAX = 5

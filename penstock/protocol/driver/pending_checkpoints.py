@@ -10,21 +10,77 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.protocol.checkpoint.coordinator_effects import (
+from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
+    CheckpointEffect,
     DiscardSegments,
-    Effect,
     PublishCheckpoint,
     RescaleNotTaken,
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.checkpoint.coordinator_tables import CHECKPOINT_TABLE, CheckpointState
-from penstock.protocol.checkpoint.savepoint import Alignment, Savepoint
-from penstock.protocol.machine import Story, step
+from penstock.protocol.driver.savepoint import Alignment, Savepoint
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind
 from penstock.protocol.values.messages import Decline, SlotAck
 from penstock.protocol.values.reasons import FailureReason
+
+
+class CheckpointState(MachineState):
+    """Lists how far a checkpoint can be, for the whole job."""
+
+    UNKNOWN = "unknown"
+    """Not triggered by this driver, or ended long ago."""
+    TRIGGERED = "triggered"
+    """Slots have still to acknowledge it."""
+    PUBLISHING = "publishing"
+    """Every slot has acknowledged it. Its log entry may exist, so it cannot be aborted from here; but a savepoint whose
+    directory is still written has none yet."""
+    PUBLISHED = "published"
+    ABORTED = "aborted"
+
+
+_UNKNOWN, _TRIGGERED, _PUBLISHING, _PUBLISHED, _ABORTED = CheckpointState
+
+
+def _ignored(*states: CheckpointState) -> dict[CheckpointState, Cell[CheckpointState]]:
+    return {state: Cell("ignore", (state,)) for state in states}
+
+
+CHECKPOINT_TABLE: Table[CheckpointState] = Table(
+    "checkpoint",
+    {
+        "triggered": {_UNKNOWN: Cell("send the trigger to all slots", (_TRIGGERED,))},
+        "acknowledged": {
+            _UNKNOWN: Cell("leave its file to the sweep", (_UNKNOWN,)),
+            _TRIGGERED: Cell(
+                "by the last slot: publish; again, with another file: delete that", (_TRIGGERED, _PUBLISHING)
+            ),
+            _PUBLISHING: Cell("again, with another file: delete that", (_PUBLISHING,)),
+            _PUBLISHED: Cell("with a file that it does not name: delete that", (_PUBLISHED,)),
+            _ABORTED: Cell("delete its file", (_ABORTED,)),
+        },
+        "declined": {
+            _TRIGGERED: Cell("abort; by another generation: ignore", (_TRIGGERED, _ABORTED)),
+            **_ignored(_UNKNOWN, _PUBLISHING, _PUBLISHED, _ABORTED),
+        },
+        "trigger failed": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_ABORTED)},
+        "expired": {
+            _TRIGGERED: Cell("abort", (_ABORTED,)),
+            _PUBLISHING: Cell(
+                "a savepoint that is still written: abort; else warn, and wait as long again", (_PUBLISHING, _ABORTED)
+            ),
+        },
+        "generation ended": {
+            _TRIGGERED: Cell("abort", (_ABORTED,)),
+            _PUBLISHING: Cell("a stop that is still written: abort", (_PUBLISHING, _ABORTED)),
+        },
+        "newer, or the final one, published": {_TRIGGERED: Cell("abort", (_ABORTED,)), **_ignored(_PUBLISHING)},
+        "published": {_PUBLISHING: Cell("remember which files it names", (_PUBLISHED,))},
+        "not published": {_PUBLISHING: Cell("abort", (_ABORTED,))},
+    },
+)
+
 
 ENDED_REMEMBERED_MAX = 64
 """The most ended checkpoints that are remembered for late acknowledgements; files of older ones are left to the
@@ -143,8 +199,8 @@ class PendingCheckpoints:
         subtasks: int,
         now_ms: float,
         savepoint: Savepoint | None = None,
-    ) -> list[Effect]:
-        def begin() -> list[Effect]:
+    ) -> list[CheckpointEffect]:
+        def begin() -> list[CheckpointEffect]:
             expires_ms = now_ms + self._timeout_ms
             pending = PendingCheckpoint(barrier, generation, slots, subtasks, now_ms, expires_ms, savepoint)
             self._pending[barrier.checkpoint_id] = pending
@@ -152,16 +208,16 @@ class PendingCheckpoints:
 
         return self._step("triggered", barrier.checkpoint_id, "the coordinator", now_ms, begin)
 
-    def on_ack(self, ack: SlotAck, now_ms: float) -> list[Effect]:
-        def acknowledge() -> list[Effect]:
+    def on_ack(self, ack: SlotAck, now_ms: float) -> list[CheckpointEffect]:
+        def acknowledge() -> list[CheckpointEffect]:
             return self._acknowledge(ack, now_ms)
 
         return self._step("acknowledged", ack.checkpoint_id, f"slot {ack.slot}", now_ms, acknowledge)
 
-    def on_decline(self, decline: Decline, vertex_name: str, now_ms: float) -> list[Effect]:
+    def on_decline(self, decline: Decline, vertex_name: str, now_ms: float) -> list[CheckpointEffect]:
         checkpoint_id, by = decline.checkpoint_id, f"subtask {decline.subtask.subtask + 1} of {vertex_name}"
 
-        def give_up() -> list[Effect]:
+        def give_up() -> list[CheckpointEffect]:
             pending = self._pending.get(checkpoint_id)
             if pending is None or pending.generation != decline.generation:
                 return []
@@ -170,8 +226,8 @@ class PendingCheckpoints:
 
         return self._step("declined", checkpoint_id, by, now_ms, give_up)
 
-    def on_expired(self, checkpoint_id: int, now_ms: float) -> list[Effect]:
-        def expire() -> list[Effect]:
+    def on_expired(self, checkpoint_id: int, now_ms: float) -> list[CheckpointEffect]:
+        def expire() -> list[CheckpointEffect]:
             pending = self._pending[checkpoint_id]
             limit = f"within {self._timeout_ms / 1000:g} s"
             if pending.state is CheckpointState.TRIGGERED:
@@ -197,13 +253,13 @@ class PendingCheckpoints:
         """Note that the directory of a savepoint that stops the job is complete: from now on it cannot be given up."""
         self._pending[checkpoint_id].is_written = True
 
-    def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[Effect]:
-        def give_up() -> list[Effect]:
+    def on_trigger_failed(self, checkpoint_id: int, detail: str, now_ms: float) -> list[CheckpointEffect]:
+        def give_up() -> list[CheckpointEffect]:
             return self._abort_if_triggered(checkpoint_id, FailureReason.IO_EXCEPTION, detail)
 
         return self._step("trigger failed", checkpoint_id, "the JobMaster", now_ms, give_up)
 
-    def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
+    def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[CheckpointEffect]:
         """Abort what is triggered, and a stop that is still written: it would end the job in the middle of a restart,
         or keep the next generation from every checkpoint."""
         return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms, self._is_written_for_a_stop)
@@ -215,12 +271,12 @@ class PendingCheckpoints:
         """End a savepoint that is complete. It is not canonical, so nothing older ends by it."""
         self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
 
-    def _complete(self, checkpoint_id: int) -> list[Effect]:
+    def _complete(self, checkpoint_id: int) -> list[CheckpointEffect]:
         pending = self._pending[checkpoint_id]
         self._end(pending, CheckpointState.PUBLISHED, pending.segments)
         return []
 
-    def on_published(self, checkpoint_id: int, is_final: bool, now_ms: float) -> list[Effect]:
+    def on_published(self, checkpoint_id: int, is_final: bool, now_ms: float) -> list[CheckpointEffect]:
         """Return how the older ones end that are not being published; behind the final one, the newer ones, too.
         Savepoints do not: somebody waits for them."""
         self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
@@ -230,8 +286,10 @@ class PendingCheckpoints:
             "newer, or the final one, published", subsumed, FailureReason.SUBSUMED, detail, now_ms
         )
 
-    def on_not_published(self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float) -> list[Effect]:
-        def give_up() -> list[Effect]:
+    def on_not_published(
+        self, checkpoint_id: int, reason: FailureReason, detail: str, now_ms: float
+    ) -> list[CheckpointEffect]:
+        def give_up() -> list[CheckpointEffect]:
             return self._abort(self._pending[checkpoint_id], reason, detail)
 
         return self._step("not published", checkpoint_id, "the JobMaster", now_ms, give_up)
@@ -239,15 +297,15 @@ class PendingCheckpoints:
     # ---- what they do -------------------------------------------------------------------------------------------
 
     def _step(
-        self, event: str, checkpoint_id: int, cause: str, now_ms: float, decide: Callable[[], list[Effect]]
-    ) -> list[Effect]:
+        self, event: str, checkpoint_id: int, cause: str, now_ms: float, decide: Callable[[], list[CheckpointEffect]]
+    ) -> list[CheckpointEffect]:
         def state() -> CheckpointState:
             return self.state_of(checkpoint_id)
 
         which = f" {checkpoint_id}"
         return step(CHECKPOINT_TABLE, self._story, event, cause, now_ms, state, decide, which)
 
-    def _acknowledge(self, ack: SlotAck, now_ms: float) -> list[Effect]:
+    def _acknowledge(self, ack: SlotAck, now_ms: float) -> list[CheckpointEffect]:
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None or ack.generation != pending.generation or ack.slot not in pending.slots:
             return self._discard_late(ack, pending)
@@ -263,7 +321,7 @@ class PendingCheckpoints:
         is_final, savepoint = _is_final(pending), pending.savepoint
         return [PublishCheckpoint(pending.barrier, pending.generation, acks, duration_ms, is_final, savepoint)]
 
-    def _discard_late(self, ack: SlotAck, pending: PendingCheckpoint | None) -> list[Effect]:
+    def _discard_late(self, ack: SlotAck, pending: PendingCheckpoint | None) -> list[CheckpointEffect]:
         """Delete the late segment only if its checkpoint is known to have ended without it. An unknown checkpoint may
         have completed with it."""
         if pending is not None:
@@ -283,9 +341,9 @@ class PendingCheckpoints:
         detail: str,
         now_ms: float,
         takes_too: Callable[[PendingCheckpoint], bool] = lambda pending: False,
-    ) -> list[Effect]:
+    ) -> list[CheckpointEffect]:
         """Abort those that are triggered, and those that are being published if `takes_too` says so."""
-        effects: list[Effect] = []
+        effects: list[CheckpointEffect] = []
         for checkpoint_id in checkpoint_ids:
             give_up = partial(self._abort_if_triggered, checkpoint_id, reason, detail, takes_too)
             effects += self._step(event, checkpoint_id, "the JobMaster", now_ms, give_up)
@@ -297,16 +355,16 @@ class PendingCheckpoints:
         reason: FailureReason,
         detail: str,
         takes_too: Callable[[PendingCheckpoint], bool] = lambda pending: False,
-    ) -> list[Effect]:
+    ) -> list[CheckpointEffect]:
         pending = self._pending.get(checkpoint_id)
         if pending is None or (pending.state is CheckpointState.PUBLISHING and not takes_too(pending)):
             return []
         return self._abort(pending, reason, detail)
 
-    def _abort(self, pending: PendingCheckpoint, reason: FailureReason, detail: str) -> list[Effect]:
+    def _abort(self, pending: PendingCheckpoint, reason: FailureReason, detail: str) -> list[CheckpointEffect]:
         self._end(pending, CheckpointState.ABORTED, frozenset())
         savepoint = pending.savepoint
-        effects: list[Effect] = [CheckpointAborted(pending.checkpoint_id, reason, detail, savepoint)]
+        effects: list[CheckpointEffect] = [CheckpointAborted(pending.checkpoint_id, reason, detail, savepoint)]
         if pending.barrier.kind is SnapshotKind.RESCALE:
             effects.append(RescaleNotTaken(reason, detail))
         if pending.segments:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.protocol.job.lifecycle import Lifecycle
-from penstock.protocol.job.slot_roster import SlotRoster
+from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.slots import SlotRoster
 from penstock.protocol.values.messages import Host, Message
 
 _LOOK_MS = 200.0

@@ -1,15 +1,13 @@
-"""Decides whether a failed job is restarted, and after how long: Flink's four strategies with Flink's options.
-
-Ours differs in one point: under exponential delay the first restart comes at once. So does the restart after a lost
-slot if a checkpoint has completed since the previous restart: the job made progress, and a killed process is not its
-fault. Only failures without progress, and those of user code, make the next delay longer.
-"""
+"""Decides after each failure of a job whether it restarts, and when."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from penstock.protocol.driver.driver_effects import FailureCause
 
 
 @dataclass(frozen=True)
@@ -127,3 +125,41 @@ class ExponentialDelay:
             f"all {self.attempts_max} restarts of "
             "restart-strategy.exponential-delay.attempts-before-reset-backoff are used up"
         )
+
+
+class Restarts:
+    """Decides when a failed job is restarted. `jitter` returns the caller's next random number in [-1, 1]."""
+
+    def __init__(self, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
+        self.failures = 0
+        self.count = 0
+        self.at_ms = 0.0
+        """The time at which the newest restart may be deployed."""
+        self._strategy = strategy
+        self._jitter = jitter
+        self._progressed = False
+
+    def on_checkpoint_completed(self) -> None:
+        self._progressed = True
+
+    def on_failure(self, cause: FailureCause, now_ms: float) -> str | None:
+        """Return why the job has failed for good; None: it restarts, at `at_ms`."""
+        delay_ms: float | None = 0.0
+        if not cause.planned:
+            self.failures += 1
+            if not cause.restartable:
+                return self.verdict(cause)
+            failure = Failure(now_ms, self._jitter(), cause.slot_lost, self._progressed)
+            delay_ms = self._strategy.on_failure(failure)
+            self._progressed = False
+        if delay_ms is None:
+            return self.verdict(cause)
+        self.count += 1
+        self.at_ms = max(now_ms + delay_ms, self.at_ms)
+        return None
+
+    def verdict(self, cause: FailureCause) -> str:
+        """Return the message of a job that has failed for good, by the newest failure."""
+        why = self._strategy.describe() if cause.restartable else "a restart cannot mend it"
+        count = "the first failure" if self.failures == 1 else f"failure {self.failures}"
+        return f"{cause.text()}\nThe job has failed: this was {count} of it, and {why}."

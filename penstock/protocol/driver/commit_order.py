@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from penstock.protocol.job.patience import Patience
+from penstock.protocol.driver.patience import Patience
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.metadata import Committable
 

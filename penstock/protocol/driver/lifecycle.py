@@ -1,5 +1,5 @@
 """Decides the life of a job: slots gather, a generation is deployed, connects, restores and runs; a failure starts the
-next. `lifecycle_table.py` shows the phases, and what leads from one to another.
+next. `TABLE` shows the phases, and what leads from one to another.
 
 A generation is deployed when the restart's delay has passed, what to restore is known, and every slot is played by a
 process that is free. A loss in any phase but the first and the last two ends the generation, and the restart strategy
@@ -11,16 +11,18 @@ while the roster says that it plays it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec
 
-from penstock.protocol.job import lifecycle_messages as messages
-from penstock.protocol.job.lifecycle_effects import (
+from penstock.protocol.driver.driver_effects import (
     CancelGeneration,
     CloseLink,
     Deploy,
     Dismiss,
-    Effect,
     FailureCause,
     GenerationEnded,
+    LifecycleEffect,
     Prepare,
     Restarting,
     ResubmitSlot,
@@ -29,16 +31,196 @@ from penstock.protocol.job.lifecycle_effects import (
     StartRun,
     SubmitSlot,
 )
-from penstock.protocol.job.lifecycle_settings import LifecycleSettings
-from penstock.protocol.job.lifecycle_table import Phase, stepped
-from penstock.protocol.job.patience import LATE_MS_MAX
-from penstock.protocol.job.players import ProcessState
-from penstock.protocol.job.restart_strategy import RestartStrategy
-from penstock.protocol.job.restarts import Restarts
-from penstock.protocol.job.slot_processes import SlotProcesses
-from penstock.protocol.job.slot_roster import RosterChange
+from penstock.protocol.driver.patience import LATE_MS_MAX
+from penstock.protocol.driver.restarts import Restarts, RestartStrategy
+from penstock.protocol.driver.slots import ProcessState, RosterChange, SlotProcesses
+from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Register
+
+
+@dataclass(frozen=True)
+class LifecycleSettings:
+    """Holds the settings of a job's life. `restore_timeout_ms`: how long state may take to be restored and user code to
+    be opened; as long as a checkpoint may take to be written. `leave_timeout_ms`: how long to wait for slots at the end
+    before their Spark jobs are cancelled. `spares`: how many processes beyond the slots are spares.
+    `slot_timeout_option`: the option that has set `slot_request_timeout_ms`. `slots_min`: in how many slots the job may
+    run at least; None: it runs in all.
+    """
+
+    slots: int
+    slot_request_timeout_ms: float = 300_000.0
+    heartbeat_timeout_ms: float = 50_000.0
+    cancellation_timeout_ms: float = 180_000.0
+    leave_timeout_ms: float = 10_000.0
+    restore_timeout_ms: float = 600_000.0
+    spares: int = 0
+    slot_timeout_option: str = "slot.request.timeout"
+    slots_min: int | None = None
+
+
+class Phase(MachineState):
+    """Lists how far the present generation can be, or the end of the job."""
+
+    GATHERING = "gathering"
+    """A restart's delay passes; what to restore is found out; slots come."""
+    CONNECTING = "connecting"
+    """The generation is deployed: every process connects to the others."""
+    RESTORING = "restoring"
+    RUNNING = "running"
+    """The job processes data until the final checkpoint, a failure, or a request to cancel."""
+    ENDING = "ending"
+    """Every process was told to leave."""
+    ENDED = "ended"
+
+
+_GATHERING, _CONNECTING, _RESTORING, _RUNNING, _ENDING, _ENDED = Phase
+_OVER = (_ENDING, _ENDED)
+_FAILED = (_GATHERING, *_OVER)
+
+
+def _stay(*phases: Phase, does: str = "ignore") -> dict[Phase, Cell[Phase]]:
+    return {phase: Cell(does, (phase,)) for phase in phases}
+
+
+TABLE: Table[Phase] = Table(
+    "the job",
+    {
+        "prepared": {
+            _GATHERING: Cell("all slots there: deploy", (_GATHERING, _CONNECTING)),
+            **_stay(_ENDING, _ENDED),
+        },
+        "registered": {
+            _GATHERING: Cell("all there, and prepared: deploy", (_CONNECTING, *_FAILED)),
+            _CONNECTING: Cell("be a spare; in place of a deployed one: restart", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("be a spare; in place of a deployed one: restart", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("be a spare; in place of a deployed one: restart", (_RUNNING, *_FAILED)),
+            **_stay(_ENDING, _ENDED, does="dismiss"),
+        },
+        "link lost": {
+            _GATHERING: Cell("a spare takes its place: deploy", (_CONNECTING, *_FAILED)),
+            _CONNECTING: Cell("restart, or fail", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("restart, or fail", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("restart, or fail; not if only commits are left", (_RUNNING, *_FAILED)),
+            _ENDING: Cell("the last one: end", _OVER),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "connected": {
+            _CONNECTING: Cell("the last one: restore", (_CONNECTING, _RESTORING)),
+            **_stay(_GATHERING, _RESTORING, _RUNNING, _ENDING, _ENDED),
+        },
+        "restored": {
+            _RESTORING: Cell("the last one: run", (_RESTORING, _RUNNING)),
+            **_stay(_GATHERING, _CONNECTING, _RUNNING, _ENDING, _ENDED),
+        },
+        "left": {
+            _GATHERING: Cell("it is free again; all free, and prepared: deploy", (_CONNECTING, *_FAILED)),
+            _CONNECTING: Cell("as a lost link", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("as a lost link", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("as a lost link", (_RUNNING, *_FAILED)),
+            _ENDING: Cell("the last one: end", _OVER),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+        "failure": {
+            _GATHERING: Cell("restart, or fail", (_CONNECTING, *_FAILED)),
+            _CONNECTING: Cell("restart, or fail; of an older generation: ignore", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("restart, or fail; of an older generation: ignore", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("restart, or fail; of an older generation: ignore", (_RUNNING, *_FAILED)),
+            **_stay(_ENDING, _ENDED),
+        },
+        "rescaled": {
+            phase: Cell("restart with other slots", (_GATHERING, _CONNECTING))
+            for phase in (_GATHERING, _CONNECTING, _RESTORING, _RUNNING)
+        }
+        | _stay(_ENDING, _ENDED),
+        "resized": {_GATHERING: Cell("have other slots; all there: deploy", (_GATHERING, _CONNECTING))},
+        "finished": {
+            _GATHERING: Cell("only commits were left: end", _OVER),
+            _RUNNING: Cell("end", _OVER),
+            **_stay(_ENDING, _ENDED),
+        },
+        "cancelled": {
+            **{phase: Cell("end", _OVER) for phase in (_GATHERING, _CONNECTING, _RESTORING, _RUNNING)},
+            **_stay(_ENDING, _ENDED),
+        },
+        "abandoned": {
+            **{phase: Cell("end", _OVER) for phase in (_GATHERING, _CONNECTING, _RESTORING, _RUNNING)},
+            **_stay(_ENDING, _ENDED),
+        },
+        "time": {
+            _GATHERING: Cell("the delay is over: prepare; too few slots: fail", (_CONNECTING, *_FAILED)),
+            _CONNECTING: Cell("too slow, or silent: restart, or fail", (_CONNECTING, *_FAILED)),
+            _RESTORING: Cell("too slow, or silent: restart, or fail", (_RESTORING, *_FAILED)),
+            _RUNNING: Cell("silent: restart, or fail", (_RUNNING, *_FAILED)),
+            _ENDING: Cell("waited long enough: end", _OVER),
+            _ENDED: Cell("ignore", (_ENDED,)),
+        },
+    },
+)
+
+
+P = ParamSpec("P")
+Method = Callable[Concatenate["Lifecycle", P], list[LifecycleEffect]]
+
+
+def _stepped(event: str, cause: str = "the JobMaster") -> Callable[[Method[P]], Method[P]]:
+    """Check a method of the lifecycle, which handles `event` at the time of its last argument, against the table."""
+
+    def decorate(method: Method[P]) -> Method[P]:
+        @wraps(method)
+        def checked(self: Lifecycle, /, *arguments: P.args, **named: P.kwargs) -> list[LifecycleEffect]:
+            decide = partial(method, self, *arguments, **named)
+            now_ms: Any = arguments[-1]
+            return step(TABLE, self.story, event, cause, now_ms, lambda: self.phase, decide)
+
+        return checked
+
+    return decorate
+
+
+_MIN_PARALLELISM = "jobmanager.adaptive-scheduler.min-parallelism"
+
+
+def _not_connected(settings: LifecycleSettings, processes: SlotProcesses) -> str:
+    late = ", ".join(f"{m.slot} ({m.host}:{m.data_port})" for m in processes.members_at(ProcessState.DEPLOYED))
+    return (
+        f"slot(s) {late} did not connect to their peers within {settings.heartbeat_timeout_ms / 1000:g} s "
+        "(heartbeat.timeout). Slots must reach each other: see taskmanager.host and taskmanager.data.bind-port"
+    )
+
+
+def _not_restored(settings: LifecycleSettings, processes: SlotProcesses) -> str:
+    late = processes.members_at(ProcessState.CONNECTED)
+    slots = ", ".join(f"{m.slot} ({m.host})" for m in late)
+    names = sorted({name for m in late for name in processes.players[m.process].restoring})
+    what = f", where {', '.join(map(repr, names))} did not come to an end" if names else ""
+    return (
+        f"slot(s) {slots} did not restore their state and open their functions within "
+        f"{settings.restore_timeout_ms / 1000:g} s (execution.checkpointing.timeout){what}"
+    )
+
+
+def _not_prepared(settings: LifecycleSettings) -> str:
+    return (
+        "the checkpoint storage did not say what to restore within "
+        f"{settings.slot_request_timeout_ms / 1000:g} s ({settings.slot_timeout_option})"
+    )
+
+
+def _too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str:
+    came, needed = processes.roster.registered, processes.roster.slots
+    missing = ", ".join(map(str, processes.roster.missing))
+    lower = ", lower the parallelism (-p, env.set_parallelism)" if needed > 1 else ""
+    fewest = ""
+    if settings.slots_min is not None and 1 < settings.slots_min < needed:
+        fewest = f", or {settings.slots_min} at least ({_MIN_PARALLELISM})"
+        lower = f", lower {_MIN_PARALLELISM}"
+    return (
+        f"the job needs {needed} slot(s){fewest}, of which {came} registered within "
+        f"{settings.slot_request_timeout_ms / 1000:g} s (missing: {missing}). A slot is a long-running Spark "
+        "task: give Spark more task places (cores of the master or executors, or fewer other jobs beside this "
+        f"one){lower}, or raise {settings.slot_timeout_option}."
+    )
 
 
 class Lifecycle:
@@ -46,9 +228,12 @@ class Lifecycle:
 
     def __init__(self, settings: LifecycleSettings, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
         self.settings = settings
-        self.processes = SlotProcesses(settings)
+        self.processes = SlotProcesses(
+            settings.slots, settings.spares, settings.heartbeat_timeout_ms, settings.cancellation_timeout_ms
+        )
         self.roster = self.processes.roster
         self.phase = Phase.GATHERING
+        self.story = Story()
         self.restarts = Restarts(strategy, jitter)
         self.state = "CREATED"
         self._fence = 0
@@ -87,13 +272,13 @@ class Lifecycle:
 
     # ---- gathering ----------------------------------------------------------------------------------------------
 
-    def start(self, now_ms: float) -> list[Effect]:
+    def start(self, now_ms: float) -> list[LifecycleEffect]:
         self.restarts.at_ms = now_ms
         self.gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
         return [Prepare(), *(SubmitSlot(slot) for slot in range(self.settings.slots + self.settings.spares))]
 
-    @stepped("prepared")
-    def on_prepared(self, fence: int, now_ms: float) -> list[Effect]:
+    @_stepped("prepared")
+    def on_prepared(self, fence: int, now_ms: float) -> list[LifecycleEffect]:
         """Note that what the next generation restores is known, and that the job's log is ours from position `fence`
         on.
         """
@@ -103,14 +288,14 @@ class Lifecycle:
         self.is_prepared = True
         return self._deploy_if_ready(now_ms)
 
-    @stepped("registered")
-    def on_register(self, register: Register, now_ms: float) -> list[Effect]:
+    @_stepped("registered", "a process")
+    def on_register(self, register: Register, now_ms: float) -> list[LifecycleEffect]:
         if self.is_over:
             return [Dismiss(register.process, "the job has ended")]
         return self._follow(self.roster.register(register), now_ms) + self._deploy_if_ready(now_ms)
 
-    @stepped("link lost")
-    def on_link_lost(self, process: str, detail: str, now_ms: float) -> list[Effect]:
+    @_stepped("link lost", "a process")
+    def on_link_lost(self, process: str, detail: str, now_ms: float) -> list[LifecycleEffect]:
         effects, cause = self.processes.lose(process, now_ms, detail)
         if cause is not None and self.is_over and process == self._suspect:
             # Its peers have heard of its end first, but only this says how it ended.
@@ -119,11 +304,11 @@ class Lifecycle:
             effects += self._fail(cause, now_ms)
         return effects + (self._end_if_gone() if self.is_over else self._deploy_if_ready(now_ms))
 
-    def _follow(self, changes: list[RosterChange], now_ms: float) -> list[Effect]:
+    def _follow(self, changes: list[RosterChange], now_ms: float) -> list[LifecycleEffect]:
         effects, cause = self.processes.follow(changes, now_ms)
         return effects + (self._fail(cause, now_ms) if cause is not None else [])
 
-    def _deploy_if_ready(self, now_ms: float) -> list[Effect]:
+    def _deploy_if_ready(self, now_ms: float) -> list[LifecycleEffect]:
         is_due = self.is_prepared and now_ms >= self.restarts.at_ms and not self.is_finishing
         if self.phase is not Phase.GATHERING or not is_due or not self.processes.are_all_free:
             return []
@@ -135,16 +320,16 @@ class Lifecycle:
 
     # ---- the phases of a generation -----------------------------------------------------------------------------
 
-    @stepped("connected")
-    def on_connected(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
+    @_stepped("connected", "a slot")
+    def on_connected(self, process: str, generation: Generation, now_ms: float) -> list[LifecycleEffect]:
         if not self._advance(process, generation, Phase.CONNECTING, ProcessState.DEPLOYED, ProcessState.CONNECTED):
             return []
         self.phase = Phase.RESTORING
         self._phase_by_ms = now_ms + self.settings.restore_timeout_ms
         return [StartRestore(generation)]
 
-    @stepped("restored")
-    def on_restored(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
+    @_stepped("restored", "a slot")
+    def on_restored(self, process: str, generation: Generation, now_ms: float) -> list[LifecycleEffect]:
         if not self._advance(process, generation, Phase.RESTORING, ProcessState.CONNECTED, ProcessState.RESTORED):
             return []
         self.phase = Phase.RUNNING
@@ -158,8 +343,8 @@ class Lifecycle:
         """Return whether every slot's process has now come that far."""
         return generation == self.generation and self.phase is phase and self.processes.advance(process, before, after)
 
-    @stepped("left")
-    def on_left(self, process: str, generation: Generation, now_ms: float) -> list[Effect]:
+    @_stepped("left", "a slot")
+    def on_left(self, process: str, generation: Generation, now_ms: float) -> list[LifecycleEffect]:
         """Note that a process has released a generation, or leaves for good."""
         if self.is_over:
             # A suspect that leaves on demand has not ended by itself.
@@ -172,23 +357,23 @@ class Lifecycle:
 
     # ---- failures -----------------------------------------------------------------------------------------------
 
-    @stepped("failure")
-    def on_failure(self, generation: Generation | None, cause: FailureCause, now_ms: float) -> list[Effect]:
+    @_stepped("failure")
+    def on_failure(self, generation: Generation | None, cause: FailureCause, now_ms: float) -> list[LifecycleEffect]:
         """Handle a failure of a generation; `generation` None: of the job as a whole, whatever runs."""
         if generation is not None and generation != self.generation:
             return []
         return self._fail(cause, now_ms) + self._deploy_if_ready(now_ms)
 
-    def provide(self, slots: int) -> list[Effect]:
+    def provide(self, slots: int) -> list[LifecycleEffect]:
         """Submit what so many slots need, before they are needed."""
         return [] if self.is_over else [SubmitSlot(seat) for seat in self.roster.provide(slots)]
 
-    def release_unneeded(self, now_ms: float) -> list[Effect]:
+    def release_unneeded(self, now_ms: float) -> list[LifecycleEffect]:
         """Release what was provided and is not needed after all."""
         return [] if self.is_over else self.processes.resize(self.roster.slots, now_ms)
 
-    @stepped("rescaled")
-    def rescale(self, slots: int, cause: str, now_ms: float) -> list[Effect]:
+    @_stepped("rescaled", "the rescale")
+    def rescale(self, slots: int, cause: str, now_ms: float) -> list[LifecycleEffect]:
         """End the generation, and have so many slots in the next one. It is no failure of the job."""
         if self.is_over or self.is_finishing:
             return []
@@ -196,14 +381,14 @@ class Lifecycle:
         effects += self.provide(slots)
         return effects + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
 
-    @stepped("resized")
-    def resize(self, slots: int, now_ms: float) -> list[Effect]:
+    @_stepped("resized")
+    def resize(self, slots: int, now_ms: float) -> list[LifecycleEffect]:
         """Start with so many slots, instead of waiting for those that are missing. They may be more than before: those
         that a checkpoint was taken in, which is restored in two steps. Without this: nobody submits the others.
         """
         return self.provide(slots) + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
 
-    def _fail(self, cause: FailureCause, now_ms: float) -> list[Effect]:
+    def _fail(self, cause: FailureCause, now_ms: float) -> list[LifecycleEffect]:
         if self.is_over or self.is_finishing:
             return []
         verdict = self.restarts.on_failure(cause, now_ms)
@@ -217,14 +402,14 @@ class Lifecycle:
         self.gather_by_ms = self.restarts.at_ms + self.settings.slot_request_timeout_ms
         ended = self.generation
         restarting = Restarting(cause, self.restarts.failures, self.restarts.at_ms - now_ms)
-        effects: list[Effect] = [*self._end_generation(cause.summary), restarting]
+        effects: list[LifecycleEffect] = [*self._end_generation(cause.summary), restarting]
         if ended is not None:
             leaving = self.processes.cancel(now_ms + self.settings.cancellation_timeout_ms)
             effects += [CancelGeneration(ended, process) for process in leaving]
         self.phase = Phase.GATHERING
         return effects + self._prepare_if_due(now_ms)
 
-    def _prepare_if_due(self, now_ms: float) -> list[Effect]:
+    def _prepare_if_due(self, now_ms: float) -> list[LifecycleEffect]:
         """Ask for the preparation of a restart once the restart's delay is over.
 
         Without this: a restart that cannot be prepared (the storage is away) fails at once, whatever the delay, and
@@ -234,7 +419,7 @@ class Lifecycle:
         self._awaits_preparation = False
         return [Prepare()]
 
-    def _end_generation(self, cause: str) -> list[Effect]:
+    def _end_generation(self, cause: str) -> list[LifecycleEffect]:
         if self.generation is None:
             return []
         ended, self.generation = self.generation, None
@@ -246,20 +431,20 @@ class Lifecycle:
         """Note that the final checkpoint is canonical: what is left to do needs no slot."""
         self.is_finishing = True
 
-    @stepped("finished")
-    def finish(self, now_ms: float) -> list[Effect]:
+    @_stepped("finished")
+    def finish(self, now_ms: float) -> list[LifecycleEffect]:
         return self._end_job("FINISHED", None, now_ms)
 
-    @stepped("cancelled")
-    def cancel(self, now_ms: float) -> list[Effect]:
+    @_stepped("cancelled", "a user")
+    def cancel(self, now_ms: float) -> list[LifecycleEffect]:
         return self._end_job("CANCELED", None, now_ms)
 
-    @stepped("abandoned")
-    def abandon(self, error: str, now_ms: float) -> list[Effect]:
+    @_stepped("abandoned")
+    def abandon(self, error: str, now_ms: float) -> list[LifecycleEffect]:
         """Fail the job for good, whatever the restart strategy says."""
         return self._end_job("FAILED", error, now_ms)
 
-    def _end_job(self, state: str, error: str | None, now_ms: float) -> list[Effect]:
+    def _end_job(self, state: str, error: str | None, now_ms: float) -> list[LifecycleEffect]:
         if self.is_over:
             return []
         message = {"FINISHED": "the job has finished", "CANCELED": "the job was cancelled"}.get(state, "the job failed")
@@ -271,7 +456,7 @@ class Lifecycle:
         effects += [Dismiss(process, message) for process in self.roster.processes]
         return effects + self._end_if_gone()
 
-    def _end_if_gone(self, force: bool = False) -> list[Effect]:
+    def _end_if_gone(self, force: bool = False) -> list[LifecycleEffect]:
         if self.phase is not Phase.ENDING or (self.roster.processes and not force):
             return []
         self.phase = Phase.ENDED
@@ -299,15 +484,15 @@ class Lifecycle:
             deadlines.append(self._phase_by_ms)
         return min((d for d in deadlines if d is not None), default=None)
 
-    @stepped("time")
-    def on_time(self, now_ms: float) -> list[Effect]:
+    @_stepped("time", "time")
+    def on_time(self, now_ms: float) -> list[LifecycleEffect]:
         if self.phase is Phase.ENDED:
             return []
         if self.phase is Phase.ENDING:
             return self._end_if_gone(force=True) if self._phase_by_ms <= now_ms else []
         if self.is_finishing:
             return []
-        effects: list[Effect] = self._prepare_if_due(now_ms)
+        effects: list[LifecycleEffect] = self._prepare_if_due(now_ms)
         if self.processes.is_any_late(now_ms):
             self.processes.excuse_own_pause(now_ms)
             for process in self.processes.players.processes:
@@ -317,19 +502,15 @@ class Lifecycle:
         if self.phase is Phase.GATHERING and now_ms >= self.gather_by_ms:
             if self.roster.missing:
                 effects += self._fail(
-                    FailureCause(messages.too_few_slots(self.settings, self.processes), restartable=self.has_run),
+                    FailureCause(_too_few_slots(self.settings, self.processes), restartable=self.has_run),
                     now_ms,
                 )
             elif not self.is_prepared:
-                effects += self._fail(
-                    FailureCause(messages.not_prepared(self.settings), restartable=self.has_run), now_ms
-                )
+                effects += self._fail(FailureCause(_not_prepared(self.settings), restartable=self.has_run), now_ms)
         if self.phase is Phase.CONNECTING and now_ms >= self._phase_by_ms:
-            effects += self._fail(
-                FailureCause(messages.not_connected(self.settings, self.processes), slot_lost=True), now_ms
-            )
+            effects += self._fail(FailureCause(_not_connected(self.settings, self.processes), slot_lost=True), now_ms)
         if self.phase is Phase.RESTORING and now_ms >= self._phase_by_ms:
-            effects += self._fail(FailureCause(messages.not_restored(self.settings, self.processes)), now_ms)
+            effects += self._fail(FailureCause(_not_restored(self.settings, self.processes)), now_ms)
         return effects + self._deploy_if_ready(now_ms)
 
     def _excuse_own_pause(self, now_ms: float) -> None:
@@ -342,11 +523,11 @@ class Lifecycle:
         elif self.phase is Phase.RESTORING and now_ms - self._phase_by_ms > LATE_MS_MAX:
             self._phase_by_ms = now_ms + self.settings.restore_timeout_ms
 
-    def _give_up_if_late(self, process: str, now_ms: float) -> list[Effect]:
+    def _give_up_if_late(self, process: str, now_ms: float) -> list[LifecycleEffect]:
         why, seat = self.processes.why_late(process, now_ms), self.roster.seat_of(process)
         if why is None:
             return []
-        effects: list[Effect] = [CloseLink(process)]
+        effects: list[LifecycleEffect] = [CloseLink(process)]
         if seat is not None:
             effects.append(ResubmitSlot(seat))
         follows, cause = self.processes.lose(process, now_ms, why)

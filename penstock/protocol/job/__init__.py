@@ -1,1 +1,0 @@
-"""Decides the life of a job: its slots, its generations, and whether it restarts after a failure."""
