@@ -1,4 +1,4 @@
-"""Offers what programs import from `pyflink.datastream`."""
+"""Offers the names that programs import from `pyflink.datastream`."""
 
 from typing import TYPE_CHECKING
 

@@ -117,11 +117,11 @@ class CheckpointConfig:
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Return how many checkpoints may be in progress at once."""
+        """Return the maximum number of checkpoints in progress at once."""
         return self._configuration.get(Options.MAX_CONCURRENT_CHECKPOINTS)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Set how many checkpoints may be in progress at once. The default is 1; more are for slow storage.
+        """Set the maximum number of checkpoints in progress at once. The default is 1; more are for slow storage.
 
         With a minimum pause there is one, whatever is set here.
 
@@ -135,11 +135,11 @@ class CheckpointConfig:
         return self
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """Return how many checkpoints in a row may fail before the job restarts."""
+        """Return the number of consecutive checkpoint failures to tolerate; the next one restarts the job."""
         return self._configuration.get(Options.TOLERABLE_FAILURE_NUMBER)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """Set how many checkpoints in a row may fail before the job restarts. The default is 0.
+        """Set the number of consecutive checkpoint failures to tolerate; the next one restarts the job. Default: 0.
 
         Args:
             tolerable_checkpoint_failure_number: The number.
@@ -166,7 +166,7 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else 2**31 - 1)
 
     def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """Set what is left of the checkpoints when the job has ended.
+        """Set which checkpoints are kept when the job ends.
 
         Flink 1.x has this name for `set_externalized_checkpoint_retention`.
 
@@ -179,7 +179,7 @@ class CheckpointConfig:
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def set_externalized_checkpoint_retention(self, retention: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """Set what is left of the checkpoints when the job has ended.
+        """Set which checkpoints are kept when the job ends.
 
         Args:
             retention: What is left.
@@ -193,7 +193,7 @@ class CheckpointConfig:
     set_externalized_checkpoint_cleanup = set_externalized_checkpoint_retention
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """Return what is left of the checkpoints when the job has ended."""
+        """Return which checkpoints are kept when the job ends."""
         return self._configuration.get(Options.EXTERNALIZED_CHECKPOINT_RETENTION)
 
     get_externalized_checkpoint_cleanup = get_externalized_checkpoint_retention
@@ -229,7 +229,7 @@ class CheckpointConfig:
         return self.enable_unaligned_checkpoints(False)
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Return what `set_force_unaligned_checkpoints` has set."""
+        """Return the value of `set_force_unaligned_checkpoints`."""
         return self._configuration.get(Options.FORCE_UNALIGNED)
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
@@ -245,11 +245,11 @@ class CheckpointConfig:
         return self
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """Return how long a checkpoint stays aligned if unaligned checkpoints are enabled."""
+        """Return the time for which a checkpoint stays aligned if unaligned checkpoints are enabled."""
         return self._configuration.get(Options.ALIGNED_CHECKPOINT_TIMEOUT)
 
     def set_aligned_checkpoint_timeout(self, aligned_checkpoint_timeout: Duration | int) -> CheckpointConfig:
-        """Set how long after its trigger a checkpoint turns unaligned, if unaligned checkpoints are enabled.
+        """Set the time from its trigger after which a checkpoint turns unaligned, if these are enabled.
 
         Args:
             aligned_checkpoint_timeout: A `Duration`, or milliseconds. 0, the default: at once.
@@ -264,7 +264,7 @@ class CheckpointConfig:
     set_alignment_timeout = set_aligned_checkpoint_timeout
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
-        """Set where checkpoints are written to.
+        """Set the storage of checkpoints.
 
         Args:
             storage: A `FileSystemCheckpointStorage` or `JobManagerCheckpointStorage`.

@@ -1,4 +1,4 @@
-"""Defines where checkpoints are written to."""
+"""Defines the storage of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.common.options import CheckpointingOptions as Options
 
 
 class CheckpointStorage:
-    """Describes where checkpoints are written to."""
+    """Describes the storage of checkpoints."""
 
     def apply_to(self, configuration: Configuration) -> None:
         """Set the options of this storage.

@@ -281,7 +281,7 @@ def _call(method: str, names: Sequence[Any]) -> str:
 
 
 def _checked_batching(batch_size: int | None, max_latency: Duration | None) -> int:
-    """Return how long a row may wait for its batch, in ms."""
+    """Return the maximum wait of a row for its batch, in ms."""
     if batch_size is None:
         if max_latency is not None:
             raise ValueError("map_batches(): max_latency bounds the wait for a batch of batch_size rows: give both")

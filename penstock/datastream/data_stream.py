@@ -75,7 +75,7 @@ class DataStream(
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
-        """Set how long rows of this operator's output may wait for a fuller batch.
+        """Set the maximum wait of this operator's output rows for a fuller batch.
 
         Args:
             timeout_millis: Milliseconds. 0: they are sent at once; -1: they wait until the batch is full.

@@ -50,7 +50,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT:
-        """Return what the added values have become."""
+        """Return the aggregate of the added values."""
 
     @abstractmethod
     def add(self, value: IN) -> None:

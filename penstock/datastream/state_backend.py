@@ -1,4 +1,4 @@
-"""Defines where keyed state is kept while a job runs."""
+"""Defines the backends that keep keyed state while a job runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRANSFER_THREADS = "state.backend.rocksdb.checkpoint.transfer.thread.num"
 
 
 class StateBackend:
-    """Describes where keyed state is kept while the job runs."""
+    """Describes a backend that keeps keyed state while the job runs."""
 
     name = ""
 
@@ -239,7 +239,7 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         super().apply_to(configuration)
 
     def set_number_of_transfering_threads(self, number_of_transfering_threads: int) -> None:
-        """Do what `set_number_of_transfer_threads` does, under this class's name for it in PyFlink.
+        """Set the number of transfer threads, under this class's name for it in PyFlink.
 
         Args:
             number_of_transfering_threads: The number, at least 1.
@@ -250,7 +250,7 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         self.set_number_of_transfer_threads(number_of_transfering_threads)
 
     def get_number_of_transfering_threads(self) -> int:
-        """Return what `get_number_of_transfer_threads` returns."""
+        """Return the number of transfer threads, under this class's name for it in PyFlink."""
         return self.get_number_of_transfer_threads()
 
 

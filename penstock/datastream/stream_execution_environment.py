@@ -115,7 +115,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
         return self._configuration.get(PipelineOptions.MAX_PARALLELISM)
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Set how the job is executed (`execution.runtime-mode`).
+        """Set the execution mode (`execution.runtime-mode`).
 
         Args:
             execution_mode: STREAMING or AUTOMATIC, which are the same.
@@ -127,7 +127,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Set how long rows may wait for a fuller batch, for all operators that do not set it.
+        """Set the maximum wait of rows for a fuller batch, for all operators that do not set it.
 
         Args:
             timeout_millis: Milliseconds. 0: a batch is sent after every slice of work; -1: when it is full.
@@ -146,7 +146,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
         return self
 
     def get_buffer_timeout(self) -> int:
-        """Return how long rows may wait for a fuller batch, in milliseconds; -1 for until it is full."""
+        """Return the maximum wait of rows for a fuller batch, in milliseconds; -1 for until it is full."""
         if not self._configuration.get(ExecutionOptions.BUFFER_TIMEOUT_ENABLED):
             return -1
         return self._configuration.get(ExecutionOptions.BUFFER_TIMEOUT).to_millis()
@@ -184,7 +184,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Set where keyed state is kept while the job runs.
+        """Set the backend that keeps keyed state while the job runs.
 
         Args:
             state_backend: `HashMapStateBackend()` or `EmbeddedRocksDBStateBackend()`.
@@ -196,7 +196,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing, Environment):
         return self
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
-        """Set what happens after a failure.
+        """Set the restart strategy.
 
         Args:
             restart_strategy_configuration: Made by `RestartStrategies`.

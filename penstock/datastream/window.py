@@ -51,7 +51,7 @@ class WindowAssigner(ABC):
 
     @abstractmethod
     def _assigner(self) -> Assigner:
-        """Return what assigns rows to these windows in operators."""
+        """Return the assigner of these windows for operators."""
 
     _window_class: Callable[[int, int], Window] = TimeWindow
     """Makes the window that functions get, of its start and end."""

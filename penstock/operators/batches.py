@@ -33,7 +33,7 @@ def row_type(declared: TypeInformation | None) -> TypeInformation:
 
 
 def declared_key(partitioner: Partitioner) -> DeclaredKey:
-    """Return how the key column of a keyed edge is encoded. Equal keys have equal hashes in all of the encodings."""
+    """Return the encoding of a keyed edge's key column. Equal keys have equal hashes in all of the encodings."""
     if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.LONG():
         return "long"
     if partitioner.kind is PartitionerKind.HASH and partitioner.key_type == Types.STRING():

@@ -136,7 +136,7 @@ class CheckpointedParts:
 
 
 def _checkpointed(part: Any) -> Iterable[CheckpointedFunction]:
-    """Return what keeps operator state: the part itself, or what it was made of."""
+    """Return the functions that keep operator state: the part itself, or what it was made of."""
     if isinstance(part, CheckpointedFunction):
         yield part
     elif isinstance(part, BroadcastSpec):

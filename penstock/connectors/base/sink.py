@@ -1,4 +1,4 @@
-"""Defines what a sink, its writers and its committer are.
+"""Defines the interfaces of sinks, their writers and their committers.
 
 Writers in the slots write rows and prepare output for each checkpoint. The committer, in the JobMaster, makes prepared
 output visible once its checkpoint has completed.
@@ -113,7 +113,7 @@ class Committer(ABC):
 
 
 class DeliveryGuarantee(Enum):
-    """Chooses what becomes of rows when something fails."""
+    """Chooses the guarantee for rows after a failure."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
@@ -124,18 +124,18 @@ class Sink(ABC):
     """Describes an output: how rows are written, and how they become visible."""
 
     def describe(self) -> dict[str, str]:
-        """Return what plans, reports and the dashboard show of the sink, without secrets. The default is {}."""
+        """Return the sink's description for plans, reports and the dashboard, without secrets. The default is {}."""
         return {}
 
     def configure(self, configuration: Configuration) -> None:
-        """Take what the sink needs of the job's options. Called on the driver, before everything else.
+        """Read the job's options that the sink needs. Called on the driver, before everything else.
 
         Args:
             configuration: The options.
         """
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check what can be known before the job starts. Called on the driver; raises `SinkError`.
+        """Check the settings that can be checked before the job starts. Called on the driver; raises `SinkError`.
 
         Args:
             input_type: The type of the rows; None: they are pickles.

@@ -1,4 +1,4 @@
-"""Defines what a source, its split enumerator and its readers are.
+"""Defines the interfaces of sources, their split enumerators and their readers.
 
 An enumerator in the JobMaster hands out a source's splits, and readers in the slots read them. A split is bytes (JSON,
 so that it can be read in a checkpoint's metadata) and contains the position to continue at. It also has an id, a string
@@ -74,7 +74,7 @@ class SplitEnumerator(ABC):
         return None
 
     def on_discovered(self, found: Any) -> dict[int, list[bytes]]:
-        """Take what `discover` has found.
+        """Handle the result of `discover`.
 
         Args:
             found: What `discover` returned.
@@ -256,21 +256,21 @@ class Source(ABC):
         """Return the type of the rows; None if `from_source(..., type_info=...)` declares it, else rows are pickles."""
 
     def describe(self) -> dict[str, str]:
-        """Return what plans, reports and the dashboard show of the source, without secrets. The default is {}."""
+        """Return the source's description for plans, reports and the dashboard, without secrets. The default is {}."""
         return {}
 
     def configure(self, configuration: Configuration) -> None:
-        """Take what the source needs of the job's options. Called on the driver, before everything else.
+        """Read the job's options that the source needs. Called on the driver, before everything else.
 
         Args:
             configuration: The options.
         """
 
     def validate(self) -> None:
-        """Check what can be known before the job starts. Called on the driver; raises `SourceError`."""
+        """Check the settings that can be checked before the job starts. Called on the driver; raises `SourceError`."""
 
     def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
-        """Copy what the job's directory holds of this source to a savepoint, which must not need that directory.
+        """Copy this source's files in the job's directory to a savepoint, which must not need that directory.
 
         A copy that fails leaves nothing behind.
 

@@ -21,7 +21,7 @@ def encode_split(split: Any) -> bytes:
 
 
 def decode_split(data: bytes) -> Any:
-    """Decode what `encode_split` returned.
+    """Decode the result of `encode_split`.
 
     Args:
         data: The bytes.

@@ -51,7 +51,7 @@ class ArrowMessages(FileReadFormat):
         self._marker = marker
 
     def inspect(self, file: InputFile) -> FileShape:
-        """Find the places where a file may be split.
+        """Find the places at which a file may be split.
 
         Args:
             file: The file.
@@ -105,7 +105,7 @@ class _OpenMessages(OpenFile):
             at, skip_rows = behind, 0
 
     def _first_message(self, at: int) -> int:
-        """Return where the first message at or behind `at` begins: the file's end if the last one began before.
+        """Return the start of the first message at or behind `at`: the file's end if the last one began before.
 
         A whole file ends with a marker, so a search that finds none has met a damaged file, or another file's marker.
         """

@@ -65,7 +65,7 @@ class RecordEnds:
 
     @cached_property
     def _span(self) -> re.Pattern[bytes]:
-        """Match what may contain line feeds that end nothing: quoted fields, and escaped characters."""
+        """Match the spans whose line feeds end no record: quoted fields, and escaped characters."""
         quote = re.escape(self.quote) if self.quote else None
         escape = re.escape(self.escape) if self.escape else None
         parts = []

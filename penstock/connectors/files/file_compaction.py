@@ -16,7 +16,7 @@ from penstock.connectors.files.file_formats import FileWriteFormat
 
 @dataclass(frozen=True)
 class FileCompactStrategy:
-    """Chooses when waiting parts are joined: at a size in bytes, or after a number of checkpoints.
+    """Chooses the moment to join waiting parts: at a size in bytes, or after a number of checkpoints.
 
     Rows become visible with the file that they are joined to, so they come later by up to that many checkpoints.
     """

@@ -1,4 +1,4 @@
-"""Defines what files need of the formats that their rows are written in."""
+"""Defines the interface of file formats."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class OpenFile(ABC):
 
 
 class FileReadFormat(ABC):
-    """Describes how a kind of file is read. It is pickled with the source."""
+    """Describes the reading of a kind of file. It is pickled with the source."""
 
     malformed_rows: MalformedRows = MalformedRows.fail()
     """The treatment of rows that cannot be read, in formats that can tell one from the next, and of rows whose event
@@ -212,11 +212,11 @@ class PartWriter(ABC):
 
     @property
     def buffered_bytes(self) -> int:
-        """Return how much of that is kept in memory until `write_buffered`, or the end."""
+        """Return the number of these bytes that stay in memory until `write_buffered`, or the end."""
         return 0
 
     def write_buffered(self) -> None:
-        """Write what is kept in memory: a sink with many open parts has no room for all of it."""
+        """Write the buffered rows: a sink with many open parts has no room for all of it."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -228,7 +228,7 @@ class PartWriter(ABC):
 
 
 class FileWriteFormat(ABC):
-    """Describes how a kind of file is written. It is pickled with the sink."""
+    """Describes the writing of a kind of file. It is pickled with the sink."""
 
     default_suffix: str = ""
     unconcatenable_because: str = ""

@@ -150,7 +150,7 @@ class FileCommittable:
 
     @staticmethod
     def decode(data: bytes) -> FileCommittable:
-        """Decode what `encode` returned.
+        """Decode the result of `encode`.
 
         Args:
             data: The bytes.
@@ -183,7 +183,7 @@ class FileCommittable:
 def leftovers(
     found: Iterable[str], names: PartNames, predecessors: set[tuple[int, int]] | None, kept: Set[str]
 ) -> list[str]:
-    """Choose what older generations left behind (see the rules above).
+    """Choose the leftovers of older generations (see the rules above).
 
     Args:
         found: Names of hidden files in the sink's directory.
@@ -214,7 +214,7 @@ def leftovers(
 
 
 def pattern_of_final(name: str, operator_uid: str, suffix: str) -> re.Pattern[str] | None:
-    """Return what matches the name that a part has when it is visible, whatever its checkpoint.
+    """Return the pattern of a part's visible name, whatever its checkpoint.
 
     Args:
         name: The part's name in progress.

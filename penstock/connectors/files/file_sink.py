@@ -36,7 +36,7 @@ _OPEN_BUCKETS_MAX = 64
 
 @dataclass(frozen=True)
 class OutputFileConfig:
-    """Holds what the names of part files begin and end with."""
+    """Holds the prefix and the suffix of part files' names."""
 
     part_prefix: str = "part"
     part_suffix: str = ""
@@ -56,11 +56,11 @@ class OutputFileConfig:
         return OutputFileConfigBuilder()
 
     def get_part_prefix(self) -> str:
-        """Return what the names begin with."""
+        """Return the prefix of the names."""
         return self.part_prefix
 
     def get_part_suffix(self) -> str:
-        """Return what the names end with."""
+        """Return the suffix of the names."""
         return self.part_suffix
 
 
@@ -72,7 +72,7 @@ class OutputFileConfigBuilder:
         self._suffix = ""
 
     def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Set what the names of part files begin with. The default is "part".
+        """Set the prefix of part files' names. The default is "part".
 
         Args:
             prefix: The text. It must not begin with "." or "_", which readers take for hidden files.
@@ -84,7 +84,7 @@ class OutputFileConfigBuilder:
         return self
 
     def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """Set what the names of part files end with, such as ".txt".
+        """Set the suffix of part files' names, such as ".txt".
 
         Args:
             suffix: The text.
@@ -133,7 +133,7 @@ class FileSink(Sink):
         self._open_buckets_max = open_buckets_max
 
     def configure(self, configuration: Configuration) -> None:
-        """Take how stores are reached.
+        """Read the options of stores.
 
         Args:
             configuration: The job's options.
@@ -253,7 +253,7 @@ class FileSinkBuilder:
         return self
 
     def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSinkBuilder:
-        """Set when a file ends and another one begins.
+        """Set the policy that finishes a file and begins another one.
 
         Args:
             rolling_policy: The policy.
@@ -265,7 +265,7 @@ class FileSinkBuilder:
         return self
 
     def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSinkBuilder:
-        """Set what the names of files begin and end with.
+        """Set the prefix and the suffix of files' names.
 
         Args:
             output_file_config: The names.
@@ -279,7 +279,7 @@ class FileSinkBuilder:
     def with_bucket_assigner(
         self, bucket_assigner: BucketAssigner, open_buckets_max: int = _OPEN_BUCKETS_MAX
     ) -> FileSinkBuilder:
-        """Set how rows are sorted into directories.
+        """Set the assigner of rows to directories.
 
         Args:
             bucket_assigner: The assigner.

@@ -42,7 +42,7 @@ _REQUESTS_MAX = 16
 
 @dataclass(frozen=True)
 class FileEnumeratorProvider:
-    """Chooses how files become splits."""
+    """Chooses the division of files into splits."""
 
     splits_files: bool
 
@@ -162,7 +162,7 @@ class FileSource(Source):
         return FileSourceBuilder(stream_format, paths)
 
     def configure(self, configuration: Configuration) -> None:
-        """Take how stores are reached.
+        """Read the options of stores.
 
         Args:
             configuration: The job's options.
@@ -287,7 +287,7 @@ class FileSourceBuilder(AdvisesOnMissing):
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
-        """Set how files become splits.
+        """Set the division of files into splits.
 
         Args:
             file_enumerator: Made by `FileEnumeratorProvider`.

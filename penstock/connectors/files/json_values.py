@@ -84,7 +84,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def reader_of(kind: ColumnType, name: str, unreadable_is_null: bool = False) -> Reader:
-    """Return what reads values of a type.
+    """Return the reader of values of a type.
 
     Args:
         kind: The type.

@@ -1,4 +1,4 @@
-"""Chooses what happens to rows of text that cannot be read."""
+"""Chooses the handling of rows of text that cannot be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Way(Enum):
 
 @dataclass(frozen=True)
 class MalformedRows:
-    """Chooses what happens to rows of text that cannot be read, and to rows whose event time cannot be read.
+    """Chooses the handling of rows of text that cannot be read, and of rows whose event time cannot be read.
 
     `MalformedRows.fail()` is the default; the others are `skip()` and `side_output(tag)`.
     """

@@ -1,4 +1,4 @@
-"""Declares what a file sink does with its directory, of a file system or in a store."""
+"""Declares the operations of a file sink on its directory, in a file system or a store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartDirectory(ABC):
 
     @property
     def way_out(self) -> str:
-        """Return what to do where a local file cannot be written."""
+        """Return the advice for a local file that cannot be written."""
         return DIRECTORY_WAY_OUT
 
     @abstractmethod
@@ -74,7 +74,7 @@ class PartDirectory(ABC):
 
     @abstractmethod
     def flush(self, file: BinaryIO) -> int:
-        """Bring what was written to a part to its local path.
+        """Write a part's buffered bytes to its local path.
 
         Args:
             file: The part.
@@ -176,7 +176,7 @@ class PartDirectory(ABC):
 
     @abstractmethod
     def remove(self, names: Sequence[str]) -> None:
-        """Remove what is durable under names in progress, if it is there.
+        """Remove the durable objects under names in progress, if there are any.
 
         Args:
             names: The names.

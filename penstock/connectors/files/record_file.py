@@ -215,7 +215,8 @@ class RecordFile(OpenFile):
             size *= 2
 
     def _whole_records(self, window: bytes, at: int, end: int, is_last: bool) -> int:
-        """Return how many bytes of `window` are whole records that begin before `end`; 0: more must be read to know."""
+        """Return the number of bytes of `window` in whole records that begin before `end`; 0: more must be read to
+        know."""
         decoder = self._decoder
         if decoder.line_breaks_in_records:
             cut = decoder.end_of_last(window)

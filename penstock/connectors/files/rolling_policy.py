@@ -1,4 +1,4 @@
-"""Chooses when a file sink finishes a part and begins another one."""
+"""Chooses the moment at which a file sink finishes a part and begins another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PART_BYTES_DEFAULT = 128 << 20
 
 @dataclass(frozen=True)
 class RollingPolicy:
-    """Chooses when a part is finished and another one begun.
+    """Chooses the moment to finish a part and begin another one.
 
     `part_size`: at so many bytes; None: at any size. `rollover_interval`: at the first checkpoint after the part has
     been open for so many ms; None: at every checkpoint. `inactivity_interval`: at the first checkpoint after nothing

@@ -158,7 +158,7 @@ class StoredParts(PartDirectory):
         return False
 
     def _whole(self, name: str, bucket: str, operator_uid: str, suffix: str) -> Iterator[str]:
-        """Yield where a part may be as one object: pending, or visible."""
+        """Yield the places of a part as one object: pending, or visible."""
         yield _hidden(name.removesuffix(".inprogress") + ".pending")
         final = pattern_of_final(name, operator_uid, suffix)
         start = f"{bucket}/" if bucket else ""

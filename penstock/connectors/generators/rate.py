@@ -53,7 +53,7 @@ class RateLimiter:
         self._tokens = 0.0
 
     def wait_ms(self) -> float:
-        """Return how long to wait, in milliseconds; 0 if rows may be taken now."""
+        """Return the time to wait, in milliseconds; 0 if rows may be taken now."""
         if self._rate is None:
             return 0.0
         now_s = self._clock()
@@ -66,7 +66,7 @@ class RateLimiter:
         return 0.0 if missing <= 1e-6 else missing / self._rate * 1000
 
     def rows_allowed(self, rows_max: int) -> int:
-        """Return how many rows may be taken after `wait_ms` returned 0.
+        """Return the number of rows that may be taken after `wait_ms` returned 0.
 
         Args:
             rows_max: The largest number wanted.

@@ -124,7 +124,7 @@ class HybridEnumerator(SplitEnumerator):
 
     @property
     def discovery_interval_ms(self) -> float | None:  # type: ignore[override]
-        """Return how often the present source does so, in milliseconds; None: once."""
+        """Return the discovery interval of the present source, in milliseconds; None: once."""
         return self._current.enumerator.discovery_interval_ms
 
     def discover(self) -> Any:

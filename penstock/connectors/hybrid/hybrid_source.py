@@ -68,7 +68,7 @@ class HybridSource(Source):
         return next((s.rejected_type for s in self._sources if s.rejected_tag_id is not None), None)
 
     def describe(self) -> dict[str, str]:
-        """Return what each source says of itself."""
+        """Return the descriptions of all sources."""
         said = {f"source {number}": _described(source) for number, source in enumerate(self._sources, 1)}
         return {"connector": "hybrid", **said}
 

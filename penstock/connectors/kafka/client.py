@@ -121,7 +121,7 @@ class ClientErrors:
 
 
 def reach(admin: Any, errors: ClientErrors, servers: str, fault: type[Fault]) -> Any:
-    """Ask brokers for what they have.
+    """Ask brokers for their metadata.
 
     Args:
         admin: The client.
@@ -151,7 +151,7 @@ def reach(admin: Any, errors: ClientErrors, servers: str, fault: type[Fault]) ->
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error of the client says, without its codes.
+    """Return the text of a client's error, without its codes.
 
     Args:
         error: The error.

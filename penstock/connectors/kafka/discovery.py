@@ -27,7 +27,7 @@ from penstock.connectors.kafka.offsets import (
 
 @dataclass(frozen=True)
 class Subscription:
-    """Says what is read: topics, topics by a pattern, or partitions."""
+    """Describes the partitions to read: topics, topics by a pattern, or partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None

@@ -51,7 +51,7 @@ class EndUnknown(Exception):
 
 
 def was_committed(view: CoordinatorView | None, it: OpenTransaction) -> bool:
-    """Return what the coordinator has decided about a transaction that is over for it.
+    """Return the coordinator's decision about a transaction that is over for it.
 
     An id is used again only after its transaction has committed (PROTOCOL.md 11.20), with the next epoch. To fence it,
     or to let its time run out, aborts the transaction and leaves another state.
@@ -153,7 +153,7 @@ class HangingTransactions:
                     on_open(name)
 
     def open_at(self, partitions: Collection[tuple[str, int]]) -> list[OpenTransaction]:
-        """Return what is open at partitions.
+        """Return the open transactions at partitions.
 
         Args:
             partitions: Topics and partitions. Those of a topic that does not exist have nothing open.
@@ -176,7 +176,7 @@ class HangingTransactions:
         return self._open(leaders, {topic for topic, _ in partitions})
 
     def open_in(self, topics: Collection[str]) -> list[OpenTransaction]:
-        """Return what is open in topics, at the partitions that have a leader.
+        """Return the open transactions in topics, at the partitions that have a leader.
 
         Args:
             topics: The topics. One that does not exist has nothing open.

@@ -1,4 +1,4 @@
-"""Says what becomes of each property of Kafka's Java clients, which programs bring along.
+"""Maps the properties of Kafka's Java clients, which programs bring along.
 
 The client here is librdkafka. A property of Java's consumer or producer (Kafka 4.3) is passed on (`SAME`), translated
 (`TRANSLATED`), without effect (`WITHOUT_EFFECT`, which says why), or refused with the way out (`REFUSED`). A test holds

@@ -223,7 +223,7 @@ class KafkaReader(SourceReader):
         return self._consumer
 
     def _fetch(self) -> bool:
-        """Read ahead what the client has. Returns False if it has nothing."""
+        """Read ahead the client's messages. Returns False if it has nothing."""
         try:
             messages = self._consumer.consume(RECORDS_AT_ONCE, 0.0)
         except self._library.KafkaException as error:
@@ -243,7 +243,7 @@ class KafkaReader(SourceReader):
         return True
 
     def _queue(self, messages: list[Any]) -> None:
-        """Divide messages where another partition begins."""
+        """Divide messages by partition."""
         message = self._library.Message
         numbers = list(map(message.partition, messages))
         topics = list(map(message.topic, messages))

@@ -209,7 +209,7 @@ class KafkaSinkBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """Set what becomes of rows when something fails. The default is NONE, as in Flink.
+        """Set the guarantee for rows after a failure. The default is NONE, as in Flink.
 
         Args:
             delivery_guarantee: NONE, AT_LEAST_ONCE or EXACTLY_ONCE.
@@ -226,7 +226,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """Set what the names of the sink's transactions begin with, for EXACTLY_ONCE.
+        """Set the prefix of the sink's transactional ids, for EXACTLY_ONCE.
 
         Each sink of each running job needs a prefix of its own: a job that starts aborts the open transactions of its
         prefix. Keep it over restarts, so that what an earlier attempt left open does not hold up readers.
@@ -246,7 +246,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
-        """Set how rows become records.
+        """Set the serializer of rows to records.
 
         Args:
             record_serializer: The schema.

@@ -203,7 +203,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Set where partitions begin if there is no checkpoint. The default is the earliest record.
+        """Set the start of partitions if there is no checkpoint. The default is the earliest record.
 
         Partitions that are found while the job runs begin at their earliest record.
 
@@ -241,7 +241,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
-        """Set how values become rows. Keys and headers are not read.
+        """Set the deserializer of values to rows. Keys and headers are not read.
 
         Args:
             deserialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your own
@@ -259,7 +259,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_malformed_records(self, malformed: MalformedRows) -> KafkaSourceBuilder:
-        """Set what happens to records whose values cannot be deserialized, or whose event time cannot be read.
+        """Set the handling of records whose value or event time cannot be read.
 
         Time is read by the strategy of `from_source`: a null in its timestamp column, or an error of its assigner.
 
@@ -274,7 +274,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
-        """Set what the brokers' logs call this source.
+        """Set the prefix of this source's client ids, which brokers log.
 
         Args:
             prefix: The name.

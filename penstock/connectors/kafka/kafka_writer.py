@@ -26,7 +26,7 @@ _OF_FENCED_PRODUCERS = ("fenced", "old epoch", "invalid producer epoch", "produc
 
 
 def ignore_error(error: Any) -> None:
-    """Ignore what the client reports on the side. Without a callback it raises that from any call.
+    """Ignore the client's asynchronous errors. Without a callback it raises that from any call.
 
     Args:
         error: The client's error.
@@ -328,7 +328,7 @@ class TransactionalWriter(SinkWriter):
         self._pool.close()
 
     def _explained(self, error: SinkError, producer: Any) -> SinkError:
-        """Return what ended the transaction, of which an error may be the result only."""
+        """Return the cause that ended the transaction, of which an error may be the result only."""
         why = self._why_aborted(producer)
         fenced = why is not None and any(word in why.lower() for word in _OF_FENCED_PRODUCERS)
         return SinkError(f"a transaction of this sink was aborted: {why}{self._way_out}") if fenced else error

@@ -1,4 +1,4 @@
-"""Says where partitions begin and end to be read."""
+"""Defines the offsets at which reading of partitions begins and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KafkaTopicPartition:
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """Chooses where to begin if there is no offset, or it does not exist any more."""
+    """Chooses the start if there is no offset, or it does not exist any more."""
 
     LATEST = 0
     EARLIEST = 1

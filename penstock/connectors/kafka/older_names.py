@@ -107,7 +107,7 @@ class FlinkKafkaConsumer(KafkaSource):
 
 
 class Semantic(Enum):
-    """Chooses what becomes of rows when something fails: an older name of `DeliveryGuarantee`."""
+    """Chooses the guarantee for rows after a failure: an older name of `DeliveryGuarantee`."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1

@@ -23,7 +23,7 @@ _STATISTICS_INTERVAL_MS = 100
 
 
 def id_pattern(prefix: str) -> re.Pattern[str]:
-    """Return what the transactional ids of a prefix match: it, then incarnation, subtask and number.
+    """Return the pattern of a prefix's transactional ids: it, then incarnation, subtask and number.
 
     Args:
         prefix: The prefix.

@@ -1,4 +1,4 @@
-"""Says how rows become records: their topics, keys and values."""
+"""Turns rows into records: their topics, keys and values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KafkaTopicSelector(ABC):
 
 
 class KafkaRecordSerializationSchema:
-    """Says how rows become records. Make it with `KafkaRecordSerializationSchema.builder()`."""
+    """Turns rows into records. Make it with `KafkaRecordSerializationSchema.builder()`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """Set how keys are made of rows. Without it records have none, and are spread over all partitions.
+        """Set the serializer of keys. Without it records have none, and are spread over all partitions.
 
         Args:
             key_serialization_schema: The schema.
@@ -122,7 +122,7 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """Set how values are made of rows.
+        """Set the serializer of values.
 
         Args:
             value_serialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your

@@ -17,7 +17,7 @@ _NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
 
 @dataclass
 class Partition:
-    """Holds where a partition is: the offset behind the last row that was returned, and the first that is not read."""
+    """Holds the position of a partition: the offset behind the last returned row, and the first unread one."""
 
     topic: str
     number: int

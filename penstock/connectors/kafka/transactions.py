@@ -49,7 +49,7 @@ class TransactionName:
 
 @dataclass(frozen=True)
 class CoordinatorView:
-    """Holds what the coordinator of an id knows of it. `state`: Kafka's word."""
+    """Holds the coordinator's view of a transactional id. `state`: Kafka's word."""
 
     name: TransactionName
     state: str
@@ -178,7 +178,7 @@ class TransactionCoordinators:
         return self._requests.until_answered("list the transactions", listed)
 
     def views(self, transactional_ids: Collection[str]) -> dict[str, CoordinatorView]:
-        """Return what coordinators know of ids.
+        """Return the coordinators' views of ids.
 
         Args:
             transactional_ids: The ids.

@@ -29,7 +29,7 @@ _UNREAD_BYTES_MAX = 1 << 30
 
 
 class CollectedFrom(Protocol):
-    """Defines what the iterator needs of a job client."""
+    """Defines the iterator's interface to a job client."""
 
     def get_job_execution_result(self) -> CompletableFuture[Any]:
         """Return a future of the job's result."""

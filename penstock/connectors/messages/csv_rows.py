@@ -295,7 +295,7 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
             return self
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Set what each message ends with. The default is a line feed.
+            """Set the line delimiter at the end of each message. The default is a line feed.
 
             Args:
                 delimiter: A line feed, a carriage return, both, or nothing.

@@ -45,7 +45,7 @@ class MessageDecoder(ABC):
         """Return the type of the rows; None: they are pickled."""
 
     def check(self) -> None:
-        """Ask for what decoding needs from outside, before the job starts. Raises `SourceError` if it is not there."""
+        """Ask for the external resources of decoding, before the job starts. Raises `SourceError` if one is missing."""
 
     @abstractmethod
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:

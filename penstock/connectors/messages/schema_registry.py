@@ -39,7 +39,7 @@ class UnknownSchema(Exception):
 
 @dataclass(frozen=True)
 class RegistrySettings:
-    """Holds where a registry is, and how to ask it. It is not printed, because it has secrets.
+    """Holds the address of a registry, and the settings of requests. It is not printed, because it has secrets.
 
     Raises ValueError for a property that is not known.
     """
@@ -113,7 +113,7 @@ class RegistrySettings:
         return found
 
     def tls(self) -> ssl.SSLContext:
-        """Return how to connect by TLS.
+        """Return the TLS settings.
 
         Raises:
             RegistryError: A file of keys cannot be read.

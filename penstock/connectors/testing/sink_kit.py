@@ -20,7 +20,7 @@ from penstock.connectors.testing._compared_rows import assert_same_rows
 
 
 class Kill(Enum):
-    """Names when the processes of a sink's writers and committer end without warning."""
+    """Names the moments at which the processes of a sink's writers and committer end without warning."""
 
     WRITING = "after some rows, before the next barrier"
     PREPARED = "after prepare_commit, before the log entry: the checkpoint never was"
@@ -102,7 +102,7 @@ class SinkRun:
             self._restart()
 
     def finish(self) -> None:
-        """Write what is left, take the final checkpoint, and end as a job does."""
+        """Write the remaining rows, take the final checkpoint, and end as a job does."""
         if self.checkpointing:
             while self._next_batch < len(self.batches):
                 self.checkpoint()

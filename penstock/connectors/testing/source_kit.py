@@ -24,7 +24,7 @@ _WAIT_S_MAX = 0.001
 
 @dataclass
 class SourceSnapshot:
-    """Holds what a checkpoint keeps of a source: the enumerator's state, and the splits of every reader."""
+    """Holds a source's part of a checkpoint: the enumerator's state, and the splits of every reader."""
 
     enumerator: bytes
     readers: list[list[bytes]]
@@ -105,7 +105,7 @@ class SourceRun:
 
     @property
     def skipped_rows(self) -> int:
-        """Return how many rows the readers have left out because they could not be read."""
+        """Return the number of unreadable rows that the readers have left out."""
         return sum(reader.skipped_rows for reader in self._readers)
 
     def _gather_rejected(self, reader: SourceReader) -> None:

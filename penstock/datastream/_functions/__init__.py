@@ -1,1 +1,1 @@
-"""Defines what `penstock.datastream.functions` offers; programs import it from there."""
+"""Defines the functions of `penstock.datastream.functions`; programs import them from there."""

@@ -12,7 +12,7 @@ from penstock.datastream.timerservice import TimerService
 
 
 class BaseBroadcastProcessFunction(Function):
-    """Defines what functions of a stream and a broadcast stream have in common: their contexts."""
+    """Defines the common part of functions of a stream and a broadcast stream: their contexts."""
 
     class BaseContext(ABC):
         """Describes the row being processed. It is valid only during the call that gets it."""

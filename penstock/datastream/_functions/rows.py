@@ -9,7 +9,7 @@ from penstock.datastream._functions.runtime_context import RuntimeContext
 
 
 class Function(ABC):  # noqa: B024
-    """Defines what all functions have. A function is pickled, and every subtask has a copy of its own."""
+    """Defines the common part of all functions. A function is pickled, and every subtask has a copy of its own."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Prepare the function.
@@ -21,7 +21,7 @@ class Function(ABC):  # noqa: B024
         """
 
     def close(self) -> None:
-        """Release what `open` has opened. Called after the last row, and after a failure."""
+        """Release the resources that `open` has opened. Called after the last row, and after a failure."""
 
 
 class MapFunction(Function):

@@ -1,4 +1,4 @@
-"""Defines what `open()` of a function gets: keyed state, and facts about the subtask."""
+"""Defines the context for `open()` of a function: keyed state, and facts about the subtask."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RuntimeContext(AdvisesOnMissing, KeyedStateStore):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return how often the job has been restarted, from 0."""
+        """Return the number of the job's restarts, from 0."""
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:

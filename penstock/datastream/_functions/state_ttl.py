@@ -1,4 +1,4 @@
-"""Defines how long entries of a state live: PyFlink's `StateTtlConfig`."""
+"""Defines the time to live of a state's entries: PyFlink's `StateTtlConfig`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.common.time import Duration, Time
 
 
 class TtlCleanupStrategies:
-    """Says how expired entries are removed, besides those that are read."""
+    """Describes the removal of expired entries, besides those that are read."""
 
     class Strategies(Enum):
         """Lists the strategies."""
@@ -34,7 +34,7 @@ class TtlCleanupStrategies:
             self._run_cleanup_for_every_record = bool(run_cleanup_for_every_record)
 
         def get_cleanup_size(self) -> int:
-            """Return how many entries are looked at."""
+            """Return the number of entries that a cleanup looks at."""
             return self._cleanup_size
 
         def run_cleanup_for_every_record(self) -> bool:
@@ -74,7 +74,7 @@ class TtlCleanupStrategies:
         return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
     def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
-        """Return how state in memory is cleaned up; None: only what is read."""
+        """Return the cleanup of state in memory; None: only what is read."""
         found: TtlCleanupStrategies.IncrementalCleanupStrategy | None
         found = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
         if found is None and self._is_cleanup_in_background:
@@ -82,7 +82,7 @@ class TtlCleanupStrategies:
         return found
 
     def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
-        """Return how state in RocksDB is cleaned up; None: only what is read."""
+        """Return the cleanup of state in RocksDB; None: only what is read."""
         found: TtlCleanupStrategies.RocksdbCompactFilterCleanupStrategy | None
         found = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
         if found is None and self._is_cleanup_in_background:
@@ -102,7 +102,7 @@ class TtlConfigBuilder:
         self._strategies: dict[Any, Any] = {}
 
     def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> TtlConfigBuilder:
-        """Set what prolongs the life of an entry.
+        """Set the kind of access that prolongs the life of an entry.
 
         Args:
             update_type: `OnCreateAndWrite` (default), `OnReadAndWrite` or `Disabled`.
@@ -205,12 +205,13 @@ class TtlConfigBuilder:
         return self
 
     def disable_cleanup_in_background(self) -> TtlConfigBuilder:
-        """Clean up only what is read, and what other calls of the builder say. Returns the builder."""
+        """Turn off the default cleanup, except for entries that are read and by other calls of the builder. Returns the
+        builder."""
         self._is_cleanup_in_background = False
         return self
 
     def set_ttl(self, ttl: Time | Duration) -> TtlConfigBuilder:
-        """Set how long entries live.
+        """Set the time to live of entries.
 
         Args:
             ttl: The time to live.
@@ -235,7 +236,7 @@ class TtlConfigBuilder:
 
 
 class StateTtlConfig:
-    """Says how long entries of a state live after they were used last, in processing time.
+    """Sets the time to live of a state's entries after their last use, in processing time.
 
     A list's elements and a map's entries live each on its own. Make one with `StateTtlConfig.new_builder(ttl)`, and
     give it to a descriptor's `enable_time_to_live`.
@@ -247,7 +248,7 @@ class StateTtlConfig:
     """
 
     class UpdateType(Enum):
-        """Says what prolongs the life of an entry. `Disabled`: the state has no time to live."""
+        """Names the kind of access that prolongs the life of an entry. `Disabled`: the state has no time to live."""
 
         Disabled = 0
         OnCreateAndWrite = 1
@@ -298,7 +299,7 @@ class StateTtlConfig:
         return TtlConfigBuilder(ttl)
 
     def get_update_type(self) -> UpdateType:
-        """Return what prolongs the life of an entry."""
+        """Return the kind of access that prolongs the life of an entry."""
         return self._update_type
 
     def get_state_visibility(self) -> StateVisibility:
@@ -306,7 +307,7 @@ class StateTtlConfig:
         return self._state_visibility
 
     def get_ttl(self) -> Time | Duration:
-        """Return how long entries live, as it was given."""
+        """Return the time to live, as it was given."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
@@ -318,7 +319,7 @@ class StateTtlConfig:
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> TtlCleanupStrategies:
-        """Return how expired entries are removed."""
+        """Return the cleanup of expired entries."""
         return self._cleanup_strategies
 
     def __repr__(self) -> str:

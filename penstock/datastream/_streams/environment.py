@@ -1,4 +1,4 @@
-"""Defines what streams need of their environment: options, the graph of operators, the start of a job."""
+"""Defines the environment's interface to streams: options, the graph of operators, the start of a job."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ class Environment:
 
 
 def check_state_backend(configuration: Configuration) -> None:
-    """Check that what the state backend needs is installed here; slots need it, too, and name it if they lack it."""
+    """Check that the state backend's libraries are installed here. Slots need them, too, and name those that they
+    lack."""
     option = StateBackendOptions.STATE_BACKEND
     if configuration.get(option) == "rocksdb" and importlib.util.find_spec("rocksdict") is None:
         raise OptionError(

@@ -29,7 +29,7 @@ _DEFINITIONS = Function.__module__.rpartition(".")[0] + "."
 
 
 class _Wrapper:
-    """Holds what the user gave as `wrapped`, which errors name."""
+    """Holds the user's object as `wrapped`, which errors name."""
 
     wrapped: Callable[..., Any]
 
@@ -194,7 +194,7 @@ def _a(name: str) -> str:
 
 
 def _hint(given: Any, method: str) -> str:
-    """Return what to write instead of an expression of SQL, Spark or Arrow."""
+    """Return the replacement for an expression of SQL, Spark or Arrow."""
     if method == "filter":
         condition = _CONDITION.fullmatch(given) if isinstance(given, str) else None
         column, operator, value = ("a", ">", "1") if condition is None else condition.groups()

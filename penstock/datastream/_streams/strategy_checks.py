@@ -1,4 +1,4 @@
-"""Checks watermark strategies when they are attached to a stream, and event time when a program is complete."""
+"""Checks watermark strategies as they are attached to a stream, and event time once a program is complete."""
 
 from __future__ import annotations
 

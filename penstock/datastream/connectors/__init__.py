@@ -28,7 +28,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a connector when its name is asked for: formats bring libraries with them."""
+    """Import a connector on the first access to its name: formats bring libraries with them."""
     if name in _ELSEWHERE:
         return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

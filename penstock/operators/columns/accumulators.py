@@ -1,4 +1,4 @@
-"""Chooses what implements an aggregate of a column."""
+"""Chooses the implementation of a column's aggregate."""
 
 from __future__ import annotations
 

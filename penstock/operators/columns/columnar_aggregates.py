@@ -145,7 +145,7 @@ class Nullable(Accumulator):
         return np.where(given.valid, given.values, np.asarray(self._value.initial, given.values.dtype))
 
     def _scan_seen(self, table: KeyedTable, runs: SlotRuns, given: Given) -> Array | None:
-        """Return where the aggregate is null after each row (None: nowhere), and mark what has been seen."""
+        """Return the mask of rows after which the aggregate is null (None: nowhere), and mark what has been seen."""
         if not self._nulls_possible:
             return None
         if given.valid is None:
@@ -295,7 +295,7 @@ def _quotient(sums: Array, counts: Array) -> pa.Array:
 
 
 def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return where a column is not null."""
+    """Return the mask of a column's values that are not null."""
     valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
     return valid
 

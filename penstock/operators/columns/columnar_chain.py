@@ -101,7 +101,7 @@ class ColumnarChain:
         return self._batching[0].lacking_rows if self._batching else None
 
     def slice_rows(self, budget_rows: int) -> int:
-        """Return how many rows the next `run` should bring: enough to complete the user's batch, as far as operators in
+        """Return the number of rows for the next `run`: enough to complete the user's batch, as far as operators in
         front of it let them through; and not more than `budget_rows`, unless the batch alone is larger."""
         lacking = self.lacking_rows
         if lacking is None:
@@ -132,7 +132,7 @@ class ColumnarChain:
         return made
 
     def _note_held(self) -> None:
-        """Note when the rows are due whose batch began in this call; older ones keep their time."""
+        """Set the deadline of batches started in this call; waiting batches keep theirs."""
         for operator in self._batching:
             if not operator.holds:
                 self._due_ms.pop(operator, None)

@@ -36,7 +36,7 @@ class ColumnarOperator:
         """Open the operator. Raises `OperatorFailure`, like all other methods."""
 
     def close(self) -> None:
-        """Release what `open` took."""
+        """Release the resources of `open`."""
 
     def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
         """Set the event time from which a restored operator continues."""

@@ -26,7 +26,8 @@ _INT64_MAX = 2**63 - 1
 
 
 class _Decimals(Nullable):
-    """Implements what decimal aggregates share. The state is a part, whether there was a value, and further parts."""
+    """Implements the common part of decimal aggregates. The state is a part, whether there was a value, and further
+    parts."""
 
     _parts: int
 
@@ -178,7 +179,7 @@ def _summands(given: Given) -> list[Array]:
 
 
 def _carried(parts: list[Array], at: Any) -> None:
-    """Pass on what is above 32 bits in each part but the last. `at`: the places, each once."""
+    """Carry the bits above 32 from each part but the last to the next. `at`: the places, each once."""
     carry: Any = 0
     for number, part in enumerate(parts):
         sums = part[at] + carry

@@ -1,4 +1,4 @@
-"""Measures how long each split has been silent, in time in which it could have been read.
+"""Measures the silence of each split, in time in which it could have been read.
 
 Time in which a subtask is held for draining, waits for room in its outputs or is parked does not count: rows may wait
 then that nobody reads. Neither does the time that a split waits in the reader behind others, unless nothing comes from
@@ -106,7 +106,7 @@ class IdleTimers:
         return self._counted_ms - since_ms >= self._timeout_ms - _ROUNDING_MS
 
     def next_deadline_ms(self) -> float:
-        """Return when the next split becomes silent if nothing comes until then; `inf`: none will."""
+        """Return the time at which the next split becomes silent if nothing comes until then; `inf`: none will."""
         if self._counted_until_ms is None:
             return NEVER_MS
         waiting = [t.since_ms for t in self._timers.values() if not self._is_over(t.since_ms)]

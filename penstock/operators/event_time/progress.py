@@ -1,4 +1,4 @@
-"""Tracks how far event time is in a subtask.
+"""Tracks the progress of event time in a subtask.
 
 `current_ms` is what operators see; `emitted_ms` is what has been sent downstream. The second follows the first when all
 timers up to it have fired, so that nothing that a timer emits is late. No key sees time run backwards: a key group

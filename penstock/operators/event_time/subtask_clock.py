@@ -42,9 +42,7 @@ class SubtaskClock:
         self._monotonic_ms = monotonic_ms
 
     def on_inputs(self, watermark_ms: int | None) -> None:
-        """Handle what the valve returned after an event. If the vertex has generators of its own, only the end
-        counts.
-        """
+        """Handle the valve's result after an event. If the vertex has generators of its own, only the end counts."""
         if self.generation is None:
             if watermark_ms is not None:
                 self.time.advance(watermark_ms)
@@ -122,8 +120,8 @@ class SubtaskClock:
             self._emit(Idle() if idle else Active())
 
     def on_quiet(self) -> float | None:
-        """Return after how many ms our own generators have to be asked again, as there is nothing to do. None: not
-        without a row (`pipeline.auto-watermark-interval` is 0).
+        """Return the time after which our own generators have to be asked again, in ms, as there is nothing to do.
+        None: not without a row (`pipeline.auto-watermark-interval` is 0).
         """
         if self.generation is None:
             return None

@@ -168,7 +168,7 @@ class TimerQueue:
     # ---- firing -------------------------------------------------------------------------------------------------
 
     def next_ms(self) -> int | None:
-        """Return when the next timer is due; it may turn out to be deleted."""
+        """Return the time of the next timer; it may turn out to be deleted."""
         first = [heap[0][0] for heap in (self._overdue, self._heap) if heap]
         return min(first, default=None)
 
@@ -258,7 +258,7 @@ class Timers:
             self._processing.delete(timestamp_ms)
 
     def processing_due_in_ms(self) -> float | None:
-        """Return in how many ms the next timer is due: None if there is none, 0 or less if it is due now."""
+        """Return the time until the next timer, in ms: None if there is none, 0 or less if it is due now."""
         next_ms = None if self._processing is None else self._processing.next_ms()
         return None if next_ms is None or next_ms >= WATERMARK_MAX_MS else next_ms - self._wall_ms()
 

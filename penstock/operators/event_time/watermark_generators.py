@@ -41,7 +41,7 @@ _FINISHED = "\0finished"
 
 
 class OldClock(NamedTuple):
-    """Holds what an old subtask had emitted, and the state of its generators."""
+    """Holds the emitted watermark of an old subtask, and the state of its generators."""
 
     emitted_ms: int
     items: list[bytes]
@@ -276,7 +276,7 @@ class WatermarkGenerators:
         return True
 
     def next_deadline_ms(self) -> float:
-        """Return when `advance` may find something new without a row."""
+        """Return the time at which `advance` may find something new without a row."""
         return min(self.next_periodic_ms, self._idle_timers.next_deadline_ms())
 
     def _start(self, split: str) -> _Split:
@@ -321,9 +321,9 @@ class WatermarkGenerators:
                 self._restore_into(self._start(state.split), state)
 
     def continue_from(self, old: Sequence[OldClock]) -> None:
-        """Begin where all `old` subtasks would be if they were asked now. Without this: a checkpoint comes between the
-        last row and the next time that its generator is asked, and what that would have said is said only when another
-        row comes.
+        """Begin at the watermark that all `old` subtasks would give if they were asked now. Without this: a checkpoint
+        comes between the last row and the next time that its generator is asked, and what that would have said is said
+        only when another row comes.
         """
         reached = [reached_ms for clock in old if (reached_ms := self._reached(clock)) is not None]
         said = reached or [clock.emitted_ms for clock in old]

@@ -131,7 +131,7 @@ class Chain:
 
     @staticmethod
     def slice_rows(budget_rows: int) -> int:
-        """Return how many rows the next slice takes."""
+        """Return the number of rows of the next slice."""
         return budget_rows
 
     @property
@@ -141,7 +141,7 @@ class Chain:
 
     @property
     def late_rows(self) -> int:
-        """Return how many rows were dropped because they were late."""
+        """Return the number of dropped late rows."""
         return sum(f.late_rows for f in self._functions)
 
     def open(self) -> None:

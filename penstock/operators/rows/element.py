@@ -1,4 +1,4 @@
-"""Holds what goes alongside a row on its way through a chain, and marks rows for side outputs."""
+"""Holds the metadata of a row on its way through a chain, and marks rows for side outputs."""
 
 from __future__ import annotations
 

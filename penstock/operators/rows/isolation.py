@@ -21,7 +21,7 @@ _IMMUTABLE = frozenset(
 
 
 def isolation(declared: TypeInformation | None, operator: str) -> Callable[[Any], Any] | None:
-    """Return what to apply to each value of a stream of this type, which `operator` emits; None if its values are
+    """Return the copying function for values of a stream of this type, which `operator` emits; None if they are
     immutable. The function returns an immutable value itself, else a copy. Raises `OperatorFailure`.
     """
     if declared is not None and declared is not PICKLED and declared.freeze is None:

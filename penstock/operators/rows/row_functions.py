@@ -54,7 +54,7 @@ class RowOperator:
         return self.pipe(rows)
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
-        """Yield what these timers of a keyed head emit, with the current key set to theirs."""
+        """Yield the rows that these timers of a keyed head emit, with the current key set to theirs."""
         raise NotImplementedError
 
 
@@ -122,7 +122,7 @@ class ProcessOperator(RowOperator):
     def called(
         self, process: Callable[[Any, Any], Any], rows: Iterator[Any], context: Any | None = None
     ) -> Iterator[Any]:
-        """Yield what `process(row, context)` emits for each row."""
+        """Yield the rows that `process(row, context)` emits for each row."""
         element = self._element if context is None else context
         side_outputs, name = self.operator.side_outputs, self.operator.name
         made: Any = None
@@ -140,7 +140,7 @@ class ProcessOperator(RowOperator):
         return self.fired(timers, self.context.timer_context())
 
     def fired(self, timers: Iterator[Timer], context: Any) -> Iterator[Any]:
-        """Yield what the function's `on_timer` emits for each timer."""
+        """Yield the rows that the function's `on_timer` emits for each timer."""
         on_timer, name = self.function.on_timer, self.operator.name
         made: Any = None
         try:
@@ -155,8 +155,8 @@ class ProcessOperator(RowOperator):
 
 
 def split_side_outputs(made: Any, side_outputs: tuple[str, ...]) -> Iterator[Any]:
-    """Yield what a process function emitted: `yield tag, value` belongs to a side output, and is dropped if it has no
-    consumer.
+    """Yield the rows that a process function emitted: `yield tag, value` belongs to a side output, and is dropped if it
+    has no consumer.
     """
     for row in made:
         if type(row) is tuple and len(row) == 2 and type(row[0]) is OutputTag:

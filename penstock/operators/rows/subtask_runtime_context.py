@@ -1,4 +1,4 @@
-"""Implements what a rich function may ask of the runtime."""
+"""Implements the runtime context of rich functions."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class PartialAggregator:
         return bool(self._held)
 
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return what leaves now, `batch` as the last unless it is held. A row without time or with a null key is never
-        held.
+        """Return the batches that leave now, `batch` as the last unless it is held. A row without time or with a null
+        key is never held.
         """
         if self._paused_rows or not self._is_complete(batch):
             return [*self.flush_held(), self.of(batch)]

@@ -69,7 +69,7 @@ class WindowOperator(RowOperator):
         return append
 
     def _first(self, row: Any) -> Any:
-        """Return what a window keeps after its first row."""
+        """Return the accumulator of a window after its first row."""
         if self.spec.reduce is not None:
             return row
         if self.spec.aggregate is not None:
