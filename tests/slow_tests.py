@@ -19,6 +19,7 @@ SLOW = (
     "unit/connectors/test_record_file.py",
     "unit/examples",
     "unit/graph/test_program_classes.py",
+    "unit/operators/windows/test_own_windows.py",
     "unit/runtime/test_batch_sizes.py",
     "unit/runtime/test_batch_sizes_restored.py",
     "unit/runtime/test_changed_graphs.py",

@@ -34,6 +34,7 @@ from penstock.operators.windows.assigners.assigner import Assigner, TimeT
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import WindowsShape
 from penstock.state.reading.checkpoint import read_checkpoint
+from tests.unit.operators.windows.assigner_laws import check_laws
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_columnar_jobs import FREQUENT
 from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished
@@ -201,6 +202,14 @@ def check(build: Any, found: list[Any]) -> None:
 def small_batches_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_aggregates, "GROUPED_ROWS_MIN", 4)
     monkeypatch.setattr(partial_aggregates, "HELD_ROWS_MAX", 40)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kinds_keep_the_laws(kind: str) -> None:
+    random = Random(kind)
+    times = [FIRST_MS + random.randrange(-50_000, 50_000) * HOUR_MS + random.randrange(2) for _ in range(200)]
+    check_laws(KINDS[kind][0]._assigner(), times)
+    check_laws(KINDS[kind][0]._assigner(), [0, 1])
 
 
 @each_case
