@@ -221,7 +221,7 @@ class WindowsShape(msgspec.Struct, frozen=True):
     length_ms: int | None
     """The time from each window's start to its end. None: windows differ in length."""
     settings_ms: dict[str, int]
-    """All lengths of time that tell these windows from others of their kind, by names for messages."""
+    """The settings that tell these windows from others of their kind, in ms, by their names in messages."""
 
 
 class VertexShape(msgspec.Struct, frozen=True):

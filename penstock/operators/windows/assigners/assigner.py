@@ -90,7 +90,7 @@ class Assigner(ABC):
         return start if most < self.end_of(start) else self.start_of(timestamps)
 
     def ended(self, starts: Iterable[int], time_ms: int) -> list[int]:
-        """Return those of the windows `starts` whose last millisecond is not after `time_ms`, the earliest first."""
+        """Return the windows among `starts` whose last millisecond is not after `time_ms`, earliest first."""
         windows = np.fromiter(starts, np.int64)
         found: list[int] = np.sort(windows[self.end_of(windows) - 1 <= max(time_ms, -_INT64_END)]).tolist()
         return found
