@@ -1,4 +1,5 @@
-"""Adds kinds of windows in this file alone: weeks from Monday on, and calendar months, which differ in length.
+"""Adds kinds of windows in this file alone: weeks from Monday on, calendar months, which differ in length, and windows
+that overlap.
 
 Jobs over rows and over columns, in one phase and in two, come back from any checkpoint, and at other parallelisms.
 """
@@ -42,7 +43,8 @@ from tests.unit.runtime.test_small_jobs import TIMEOUTS, finish, run_with_checkp
 from tests.unit.state.reading.jobs import StoredJob
 
 HOUR_MS = 3_600_000
-WEEK_MS = 7 * 24 * HOUR_MS
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS, KEYS = 600, 5
 FIRST_MS = int(datetime(2026, 1, 28, tzinfo=UTC).timestamp()) * 1000
@@ -63,7 +65,7 @@ class Weeks(Assigner):
         return WEEK_MS
 
     def start_of(self, time: TimeT) -> TimeT:
-        monday_ms = self.offset_ms - 3 * 24 * HOUR_MS  # the epoch was a Thursday
+        monday_ms = self.offset_ms - 3 * DAY_MS  # the epoch was a Thursday
         return time - (time - monday_ms) % WEEK_MS
 
     def end_of(self, start: TimeT) -> TimeT:
@@ -79,7 +81,7 @@ class Months(Assigner):
 
     @property
     def longest_ms(self) -> int:
-        return 31 * 24 * HOUR_MS
+        return 31 * DAY_MS
 
     def start_of(self, time: TimeT) -> TimeT:
         start: TimeT = self._month(time, 0)
@@ -99,6 +101,35 @@ class Months(Assigner):
         return int(starts) if isinstance(time, int) else starts
 
 
+@dataclass(frozen=True)
+class ThreeDays(Assigner):
+    """Assigns times to windows of three days, of which one starts each day. Only rows can be in several windows yet."""
+
+    @property
+    def longest_ms(self) -> int:
+        return 3 * DAY_MS
+
+    def start_of(self, time: TimeT) -> TimeT:
+        return time - time % DAY_MS
+
+    def end_of(self, start: TimeT) -> TimeT:
+        return start + 3 * DAY_MS
+
+    def shape(self) -> WindowsShape:
+        return WindowsShape("three days", 3 * DAY_MS, {})
+
+    def opened_by(self, timestamp_ms: int) -> list[int]:
+        day = self.start_of(timestamp_ms)
+        return [day, day - DAY_MS, day - 2 * DAY_MS]
+
+    def pane_of(self, timestamp_ms: int) -> tuple[int, int]:
+        day = self.start_of(timestamp_ms)
+        return day, day + DAY_MS
+
+    def ending_at(self, end_ms: int) -> int | None:
+        return None if end_ms % DAY_MS else end_ms - 3 * DAY_MS
+
+
 class MondayWeeks(WindowAssigner):
     def __init__(self, offset_ms: int) -> None:
         self.offset_ms = offset_ms
@@ -110,6 +141,11 @@ class MondayWeeks(WindowAssigner):
 class CalendarMonths(WindowAssigner):
     def _assigner(self) -> Assigner:
         return Months()
+
+
+class AnyThreeDays(WindowAssigner):
+    def _assigner(self) -> Assigner:
+        return ThreeDays()
 
 
 def week_of(time: datetime) -> datetime:
@@ -139,10 +175,13 @@ def events(first: int, rows: int) -> pa.RecordBatch:
 
 
 def windowed(env: StreamExecutionEnvironment, kind: str, *, by_column: bool) -> Any:
+    return keyed_by_user(env, by_column=by_column).window(KINDS[kind][0])
+
+
+def keyed_by_user(env: StreamExecutionEnvironment, *, by_column: bool) -> Any:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_hours(20)).with_timestamp_column("at")
     source = env.from_source(BatchGeneratorSource(events, ROWS, EVENTS), strategy, "events").uid("events")
-    keyed: Any = source.key_by("user") if by_column else source.key_by(lambda row: row["user"], Types.LONG())
-    return keyed.window(KINDS[kind][0])
+    return source.key_by("user") if by_column else source.key_by(lambda row: row["user"], Types.LONG())
 
 
 def to_sink(results: Any) -> None:
@@ -261,6 +300,26 @@ def test_they_come_back_at_other_parallelisms(build: Any) -> None:
     job.close()
 
 
+@pytest.mark.parametrize("lateness_ms", [0, DAY_MS, WEEK_MS + HOUR_MS])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_row_may_be_in_several_windows(lateness_ms: int, seed: int) -> None:
+    def overlapping(env: StreamExecutionEnvironment) -> None:
+        windows = keyed_by_user(env, by_column=False).window(AnyThreeDays()).allowed_lateness(lateness_ms)
+        to_sink(windows.process(Summed(), RESULT))
+
+    cascade, groups = Cascade(overlapping, seed), defaultdict[tuple[int, int], list[int]](list)
+    for parallelism in (2, 3):
+        cascade.start(parallelism)
+        cascade.crash_after(cascade.random.randrange(3, 60), cascade.random.choice([None, 0, 1]))
+    cascade.start(1)
+    for number in range(ROWS):
+        day = int(time_of(number)) // DAY_MS
+        for start in (day, day - 1, day - 2):
+            groups[number % KEYS, start * DAY_MS].append(number)
+    wanted = [(key, start, start + 3 * DAY_MS, sum(group), len(group)) for (key, start), group in groups.items()]
+    assert sorted(cascade.finish()) == sorted(wanted)
+
+
 # ---- what checkpoints say of them -----------------------------------------------------------------------------------
 
 
@@ -283,9 +342,7 @@ def test_a_reader_of_state_knows_their_bounds(build: Any, tmp_path: Path) -> Non
 def test_other_windows_are_refused_by_their_names() -> None:
     def graph(windows: WindowAssigner) -> JobGraph:
         def build(env: StreamExecutionEnvironment) -> None:
-            strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
-            source = env.from_source(BatchGeneratorSource(events, ROWS, EVENTS), strategy, "events").uid("events")
-            to_sink(source.key_by("user").window(windows).aggregate(total=sum_("value")))
+            to_sink(keyed_by_user(env, by_column=True).window(windows).aggregate(total=sum_("value")))
 
         return graph_of(build)
 
