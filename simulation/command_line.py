@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-from simulation.choices import PlanError
 from simulation.files_in_memory import files_in_memory
-from simulation.plan import read_plan
-from simulation.running import Verdict, build
+from simulation.jobs.choices import PlanError
+from simulation.plans.plan import read_plan
+from simulation.plans.running import Verdict, build
+from simulation.plans.shrinking import RUNS_MAX, SECONDS_MAX, shrink
 from simulation.scenarios import SCENARIOS
-from simulation.shrinking import RUNS_MAX, SECONDS_MAX, shrink
 from simulation.tasks import Task, write_plan
-from simulation.trace import HEADER, Story, parse_story
+from simulation.world.trace import HEADER, Story, parse_story
 
 _LOGGER = logging.getLogger("penstock")
 FAILURES_TOLD_MAX = 20

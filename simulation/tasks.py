@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulation.plan import Plan
-from simulation.running import Verdict, plan_as_read, run_plan, run_seed
+from simulation.plans.plan import Plan
+from simulation.plans.running import Verdict, plan_as_read, run_plan, run_seed
 from simulation.scenarios import run_scenario
 
 PROGRAM = "python -m simulation"

@@ -32,14 +32,15 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.functions import MapFunction
 from penstock.protocol.channel.ends import InputChannel, OutputChannel
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner
-from simulation import world_hooks
-from simulation.cluster import Cluster
-from simulation.faults import FaultPlan
-from simulation.scale import Scale, scaled
-from simulation.settings import BASE_OPTIONS, Bounds, Pace
-from simulation.simulated_functions import Busy
-from simulation.workload import WorkloadBuilder
-from simulation.world import World
+from simulation.cluster.cluster import Cluster
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.simulated_functions import Busy
+from simulation.jobs.workload import WorkloadBuilder
+from simulation.plans.drawn_settings import BASE_OPTIONS
+from simulation.world import world_hooks
+from simulation.world.limits import Scale, scaled
+from simulation.world.pace import Bounds, Pace
+from simulation.world.world import World
 
 DEFAULTS = {"slots": "2,8,32,64,200", "cost_ms": "2", "row_bytes": "100", "ms": "2000", "samples": "20", "chart": ""}
 KEYS_PER_SLOT = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulation.running import Verdict
+from simulation.plans.running import Verdict
 from simulation.scenarios import (
     adaptive,
     aimed,

@@ -11,12 +11,12 @@ from penstock.protocol.driver.rescaling import RescalePhase
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.messages import Deploy
 from penstock.storage.layout import LOG_FOLDER
-from simulation.broadcast_branch import await_rules
-from simulation.faults import FaultPlan
-from simulation.places import PlacePlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.broadcast_branch import await_rules
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
+from simulation.world.places import PlacePlan
 
 _KEY = "jobmanager.adaptive-scheduler."
 ADAPTIVE: dict[str, Any] = UNALIGNED | {

@@ -8,10 +8,10 @@ from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.messages import Restored, SubtaskFailed
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.storage.layout import LOG_FOLDER
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.local_copies import RestoredWhileItRuns
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class FailureAfterTheSweep(Scenario):

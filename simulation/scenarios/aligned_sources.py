@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.runtime.subtask.feeds import SourceFeed
 from penstock.runtime.subtask.subtask import Phase
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.workload import WorkloadBuilder
 
 ROWS = 150
 DRIFT_MS = 100

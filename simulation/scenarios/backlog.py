@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.messages import TriggerCheckpoint
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import Scenario
-from simulation.workload import WorkloadBuilder
 
 
 class NoCheckpointsDuringABacklog(Scenario):

@@ -6,11 +6,11 @@ from typing import Any
 
 from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, Data, UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, Decline
-from simulation.expired_in_a_row import Patience
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.faults.user_orders import Patience
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class NewerBarrierMeetsAnExpiredOne(Scenario):

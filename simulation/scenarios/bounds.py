@@ -9,11 +9,11 @@ from penstock.protocol.channel.credit_pool import BOUNDS_WHILE_BLOCKED, TURNS_PE
 from penstock.protocol.channel.ends import InputChannel
 from penstock.protocol.values.frames import Data
 from penstock.protocol.values.messages import CheckpointEnded
-from simulation import simulated_functions as f
+from simulation.jobs import simulated_functions as f
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
-from simulation.world_hooks import Row
+from simulation.world.pace import Pace
+from simulation.world.world_hooks import Row
 
 BOUND_BYTES = 4_000
 SPIKE_BYTES = 3_000

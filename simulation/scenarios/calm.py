@@ -7,10 +7,10 @@ from typing import Any
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import ReleaseVertices, SlotAck, StartRun
 from penstock.protocol.values.metadata import Metadata
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class CheckpointsUnderPressureAreQuick(Scenario):

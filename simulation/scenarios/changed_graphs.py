@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 _BOTH_KINDS = (
     FULL

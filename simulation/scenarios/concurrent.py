@@ -10,11 +10,11 @@ from penstock.protocol.driver.pending_checkpoints import CheckpointState
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, SlotAck
 from penstock.storage.layout import SegmentName, parse
-from simulation.faults import FaultPlan
-from simulation.scale import SMALL
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.limits import SMALL
+from simulation.world.pace import Pace
 
 FOUR = {"execution.checkpointing.max-concurrent-checkpoints": 4}
 KILLS = FaultPlan(kinds=("kill_slot", "kill_slot", "kill_driver"), count=4, gap_ms=60.0)

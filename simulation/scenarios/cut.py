@@ -6,10 +6,10 @@ from typing import Any
 
 from penstock.protocol.values.elements import ChannelId
 from penstock.protocol.values.frames import Data, Event, UrgentBarrier
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 

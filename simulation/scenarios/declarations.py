@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from penstock.protocol.values.metadata import Metadata
-from simulation.evolving_branch import evolve
-from simulation.expiring_branch import expire
+from simulation.jobs.branches import evolve, expire
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class DeclaredTypesChangeAtEveryResume(Rescaled):

@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.jobmaster.events import CancelRequested
 from penstock.storage.layout import FRAMES_FOLDER, LOG_FOLDER
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class _StoredRows(Scenario):

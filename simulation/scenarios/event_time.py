@@ -15,12 +15,12 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS, Idle
 from penstock.protocol.values.frames import Data, Event
 from penstock.protocol.values.messages import ReleaseVertices, SplitsAssigned
 from penstock.protocol.values.metadata import Metadata
-from simulation.faults import FaultPlan
-from simulation.scale import SMALL
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.limits import SMALL
+from simulation.world.pace import Pace
 
 
 class FinalWatermarkAtAnotherParallelism(Rescaled):

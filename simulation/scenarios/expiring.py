@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from simulation.expiring_branch import expire
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.branches import expire
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 INCREMENTAL: dict[str, Any] = UNALIGNED | {"execution.checkpointing.incremental": True}
 

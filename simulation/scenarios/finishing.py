@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.messages import ReachedEndOfData, SlotAck, SplitsAssigned, TriggerCheckpoint
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class FinishedProducerWithQueuedRows(Scenario):

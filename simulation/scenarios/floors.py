@@ -21,17 +21,17 @@ from penstock.protocol.values.frames import Event
 from penstock.protocol.values.keys import KeyEncoder, key_group_range
 from penstock.protocol.values.messages import ReleaseVertices, Restored
 from penstock.protocol.values.metadata import Metadata
-from simulation import clocks
-from simulation import simulated_functions as f
-from simulation import timed_functions as t
-from simulation.columnar_steps import AsWindow, windows_of
+from simulation.jobs import clocks
+from simulation.jobs import simulated_functions as f
+from simulation.jobs import timed_functions as t
+from simulation.jobs.columnar_steps import AsWindow, windows_of
+from simulation.jobs.scripted import Script, ScriptedSource
+from simulation.jobs.streams import Expected, Stream
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import OFTEN, Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.scripted import Script, ScriptedSource
-from simulation.settings import Pace
-from simulation.streams import Expected, Stream
-from simulation.workload import WorkloadBuilder
-from simulation.world_hooks import Row
+from simulation.world.pace import Pace
+from simulation.world.world_hooks import Row
 
 _MAX_PARALLELISM = 16
 _KEYS = 8

@@ -12,14 +12,14 @@ from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.metadata import Capture, InflightRange, Metadata
-from simulation.broadcast_branch import await_rules
-from simulation.idle_branch import APART, scripted, slowly
+from simulation.jobs.broadcast_branch import await_rules
+from simulation.jobs.idle_branch import APART, scripted, slowly
+from simulation.jobs.scripted import Script
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import Scenario
-from simulation.scripted import Script
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
-from simulation.world_hooks import Row
+from simulation.world.pace import Pace
+from simulation.world.world_hooks import Row
 
 GIVE_UP = "execution.state-recovery.without-channel-state.checkpoint-id"
 CHANNELS = "penstock.state-recovery.without-channel-state.channels"

@@ -7,13 +7,13 @@ from typing import Any
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
-from simulation import clocks
-from simulation.idle_branch import APART, scripted, slowly
+from simulation.jobs import clocks
+from simulation.jobs.idle_branch import APART, scripted, slowly
+from simulation.jobs.scripted import Script, splits_in
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import Scenario
-from simulation.scripted import Script, splits_in
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 _OPTIONS = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
 

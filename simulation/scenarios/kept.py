@@ -6,16 +6,16 @@ from collections import Counter
 
 from penstock.common.types import Types
 from penstock.protocol.values.metadata import Metadata
-from simulation import simulated_functions as f
-from simulation.idle_branch import scripted
-from simulation.keeping_functions import AskLate
+from simulation.jobs import simulated_functions as f
+from simulation.jobs.idle_branch import scripted
+from simulation.jobs.scripted import Script
+from simulation.jobs.simulated_functions import AskLate
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.idleness import splits_of
 from simulation.scenarios.rescaling import FULL, Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 from simulation.scenarios.state import KILLS
-from simulation.scripted import Script
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class StateFirstAskedForAfterSeveralRestarts(Rescaled):

@@ -18,10 +18,10 @@ from penstock.protocol.values.messages import (
     StartRun,
     TriggerCheckpoint,
 )
-from simulation.control_network import ControlLink
+from simulation.jobs.workload import WorkloadBuilder
+from simulation.processes.control_network import ControlLink
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import SAVEPOINT_ROOT, Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import SAVEPOINT_ROOT, Pace
 
 _MESSAGES = (TriggerCheckpoint, SlotAck, CheckpointEnded)
 _CALLS = ("create", "delete", "list")

@@ -6,11 +6,11 @@ from typing import Any
 
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.messages import TriggerCheckpoint
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.savepoints import StopTakesNothingBehindItsSnapshot
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class RescaleTakesNothingBehindItsCheckpoint(StopTakesNothingBehindItsSnapshot):

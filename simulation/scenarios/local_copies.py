@@ -14,13 +14,13 @@ from penstock.protocol.values.messages import SubtaskFailed
 from penstock.protocol.values.metadata import Metadata
 from penstock.state.codecs import read_stream
 from penstock.storage.layout import SHARED_FOLDER
-from simulation import simulated_functions as f
-from simulation import world_hooks
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs import simulated_functions as f
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 from simulation.scenarios.stored_state import declare_many_keys
-from simulation.workload import WorkloadBuilder
-from simulation.world_hooks import Row
+from simulation.world import world_hooks
+from simulation.world.world_hooks import Row
 
 
 class RestartFromDamagedCopies(Scenario):

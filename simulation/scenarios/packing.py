@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.protocol.values.messages import Deploy, Leave
-from simulation.places import PlacePlan
+from simulation.jobs.workload import WorkloadBuilder
+from simulation.processes.slot_process import SlotProcess
 from simulation.scenarios.scenario import OPTIONS, UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.slot_process import SlotProcess
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
+from simulation.world.places import PlacePlan
 
 
 class PackedSlotGetsAPlace(Scenario):

@@ -11,12 +11,12 @@ from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.frames import Data
 from penstock.protocol.values.messages import Deploy, ReleaseVertices, Restore, TriggerCheckpoint
 from penstock.protocol.values.metadata import Metadata
-from simulation.broadcast_branch import await_rules
-from simulation.places import PlacePlan
+from simulation.jobs.broadcast_branch import await_rules
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
+from simulation.world.places import PlacePlan
 
 
 class ReceiversReadTheSameRowsFirst(Rescaled):

@@ -8,11 +8,11 @@ from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
-from simulation.broadcast_branch import await_rules
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.broadcast_branch import await_rules
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 FULL: dict[str, Any] = UNALIGNED | {
     "penstock.network.window-bytes": 20_000,

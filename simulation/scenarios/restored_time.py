@@ -12,18 +12,18 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
-from simulation import clocks
-from simulation import simulated_functions as f
-from simulation import timed_functions as t
-from simulation.added_branches import drawn_from
-from simulation.idle_branch import APART, BEYOND, scripted, slowly
+from simulation.jobs import clocks
+from simulation.jobs import simulated_functions as f
+from simulation.jobs import timed_functions as t
+from simulation.jobs.branches import drawn_from
+from simulation.jobs.idle_branch import APART, BEYOND, scripted, slowly
+from simulation.jobs.scripted import Script
+from simulation.jobs.streams import Stream
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.idleness import splits_of
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import Scenario
-from simulation.scripted import Script
-from simulation.settings import Pace
-from simulation.streams import Stream
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 _FOUR_SUBTASKS = 7
 """The seed of a delay with four subtasks."""

@@ -7,10 +7,10 @@ from typing import Any
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.messages import Deploy, Restore, StartRun
 from penstock.storage.layout import METADATA_NAME
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 
 class CheckpointBeforeRecoveredDataIsRead(Scenario):

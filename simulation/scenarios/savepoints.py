@@ -10,10 +10,10 @@ from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.messages import ReachedEndOfData
 from penstock.protocol.values.reasons import FailureReason
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_savepoint_segment, savepoint_segment_path
-from simulation.faults import FaultPlan
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
-from simulation.settings import SAVEPOINT_ROOT, Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import SAVEPOINT_ROOT, Pace
 
 
 class StopTakesNothingBehindItsSnapshot(Scenario):

@@ -11,14 +11,14 @@ from random import Random
 from typing import Any, ClassVar
 
 from penstock.common.configuration import Configuration
-from simulation.cluster import Cluster
-from simulation.faults import FaultPlan
-from simulation.places import PlacePlan
-from simulation.plan import Plan, decode_plan
-from simulation.running import Verdict, build, run_cluster
-from simulation.settings import CHECKPOINT_ROOT, Bounds, Pace
-from simulation.workload import WorkloadBuilder
-from simulation.world import World
+from simulation.cluster.cluster import Cluster
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
+from simulation.plans.plan import Plan, decode_plan
+from simulation.plans.running import Verdict, build, run_cluster
+from simulation.world.pace import CHECKPOINT_ROOT, Bounds, Pace
+from simulation.world.places import PlacePlan
+from simulation.world.world import World
 
 OPTIONS: dict[str, Any] = {
     "heartbeat.timeout": "6 s",

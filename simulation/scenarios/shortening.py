@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.protocol.values.messages import Deploy
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 KEPT = 2
 """The number of entries that the small scale of scenarios keeps."""

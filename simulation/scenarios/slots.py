@@ -7,12 +7,12 @@ from typing import Any
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.messages import BecomeSpare, Cancel, CheckpointEnded, Deploy, Leave, PeerLost
 from penstock.storage.layout import LOG_FOLDER
-from simulation.fault_injector import SUSPENSIONS_MS
-from simulation.faults import FaultPlan
-from simulation.faulty_store import StoreFaults
+from simulation.faults.fault_injector import SUSPENSIONS_MS
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.faulty_store import StoreFaults
+from simulation.world.pace import Pace
 
 
 class SpeculativeCopies(Scenario):

@@ -8,12 +8,12 @@ from typing import Any
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.runtime.checkpoint.snapshot_writer import Taken
 from penstock.state.heap.kept_entries import KeptEntries
-from simulation import simulated_functions as f
-from simulation.faults import FaultPlan
-from simulation.scale import SMALL
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs import simulated_functions as f
+from simulation.jobs.workload import Expected, WorkloadBuilder
 from simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
-from simulation.settings import Pace
-from simulation.workload import Expected, WorkloadBuilder
+from simulation.world.limits import SMALL
+from simulation.world.pace import Pace
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 

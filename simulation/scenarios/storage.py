@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.storage.layout import LOG_FOLDER, metadata_path
 from penstock.storage.store import StoreError
-from simulation.faults import FaultPlan
-from simulation.log_checker import LogChecker
+from simulation.checkers.log_checker import LogChecker
+from simulation.faults.fault_plan import FaultPlan
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 
 

@@ -9,13 +9,13 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import SegmentName, parse
-from simulation.faults import FaultPlan
-from simulation.scale import SMALL
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 from simulation.scenarios.sweeping import WithLeftovers
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.limits import SMALL
+from simulation.world.pace import Pace
 
 SEVERAL = UNALIGNED | {
     "execution.checkpointing.interval": "10 ms",

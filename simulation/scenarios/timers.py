@@ -11,15 +11,15 @@ from penstock.common.types import Types
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.messages import Register, ReleaseVertices, SlotAck
 from penstock.protocol.values.metadata import Metadata
-from simulation import simulated_functions as f
-from simulation import timed_functions as t
-from simulation.idle_branch import scripted
+from simulation.jobs import simulated_functions as f
+from simulation.jobs import timed_functions as t
+from simulation.jobs.idle_branch import scripted
+from simulation.jobs.scripted import Script
+from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.idleness import splits_of
 from simulation.scenarios.rescaling import FULL, Rescaled
 from simulation.scenarios.scenario import Scenario
-from simulation.scripted import Script
-from simulation.settings import Pace
-from simulation.workload import WorkloadBuilder
+from simulation.world.pace import Pace
 
 _APART = 1000
 _NAPPING = 60

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.connectors.kafka.producers import ProducerPool, TransactionalProducer
 from penstock.connectors.kafka.transactions import End, TransactionName
-from simulation.transaction_broker import Fenced, TransactionBroker
+from simulation.world.transaction_broker import Fenced, TransactionBroker
 from tests.connectors.topics import LIMIT_S, coordinators_of, read_committed, topic
 from tools.kafka_broker import KafkaBroker
 

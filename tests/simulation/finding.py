@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulation.running import run_seed
+from simulation.plans.running import run_seed
 from simulation.scenarios import run_scenario
 from tests.simulation.sensitive_seeds import seeds_of
 

@@ -13,8 +13,8 @@ import pytest
 from penstock.protocol.channel import ends as channel
 from simulation import command_line
 from simulation.command_line import main
-from simulation.plan import read_plan
-from simulation.running import plan_as_read, run_seed
+from simulation.plans.plan import read_plan
+from simulation.plans.running import plan_as_read, run_seed
 from simulation.tasks import Task
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.running import run_seed
+from simulation.plans.running import run_seed
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = "from tests.simulation.test_determinism import print_traces; print_traces()"

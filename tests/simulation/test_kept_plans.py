@@ -26,13 +26,12 @@ from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.turns import Turns
 from penstock.state.chains import Chain, Chains
-from simulation import log_checker
-from simulation.cluster import Cluster
-from simulation.expired_in_a_row import Patience
-from simulation.plan import read_plan
-from simulation.present_job import PresentJob
-from simulation.rescale_orders import RescaleOrders
-from simulation.running import run_plan
+from simulation.checkers import log_checker
+from simulation.cluster.cluster import Cluster
+from simulation.faults.user_orders import Patience, RescaleOrders
+from simulation.plans.plan import read_plan
+from simulation.plans.running import run_plan
+from simulation.processes.present_job import PresentJob
 from tests.simulation.test_adaptive_mutants import (
     a_spare_counts_among_those_that_must_connect,
     an_adaptive_job_has_deadlines_after_its_end,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.protocol.values.log_entries import CheckpointEntry
-from simulation.log_checker import LogChecker
+from simulation.checkers.log_checker import LogChecker
 
 
 def entry(sequence: int) -> CheckpointEntry:

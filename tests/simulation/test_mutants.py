@@ -24,8 +24,8 @@ from penstock.runtime.checkpoint import subtask_checkpoints
 from penstock.runtime.subtask import column_work, snapshot_source, subtask_opening
 from penstock.state.heap import tables
 from penstock.storage import segments
-from simulation import content_checker
-from simulation import faulty_store as simulated_store
+from simulation.checkers import content_checker
+from simulation.world import faulty_store as simulated_store
 from tests.simulation.finding import READ_DAMAGED, assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from penstock.common.configuration import Configuration
-from simulation import running
-from simulation.choices import STEPS, Choosing, PlanError
-from simulation.drawing import plan_of
-from simulation.fault_injector import FaultInjector
-from simulation.faults import KINDS
-from simulation.plan import decode_plan, read_plan
-from simulation.running import build, declare, plan_as_read, run_plan, run_seed
+from simulation.faults.fault_injector import FaultInjector
+from simulation.faults.fault_plan import KINDS
+from simulation.jobs.choices import STEPS, Choosing, PlanError
+from simulation.plans import running
+from simulation.plans.drawing import plan_of
+from simulation.plans.plan import decode_plan, read_plan
+from simulation.plans.running import build, declare, plan_as_read, run_plan, run_seed
 
 
 def trace_of(plan: Any) -> str:
@@ -81,8 +81,8 @@ def test_a_plan_does_not_hang_on_how_seeds_are_drawn(monkeypatch: pytest.MonkeyP
     plan = plan_as_read(8)
     before = trace_of(plan)
     monkeypatch.setattr(running, "plan_of", None)
-    monkeypatch.setattr("simulation.workload.WorkloadShape.cost_ms_max", 99.0)
-    monkeypatch.setattr("simulation.settings.random_configuration", lambda *_: Configuration())
+    monkeypatch.setattr("simulation.jobs.workload.WorkloadShape.cost_ms_max", 99.0)
+    monkeypatch.setattr("simulation.plans.drawn_settings.random_configuration", lambda *_: Configuration())
     assert trace_of(plan) == before
 
 

@@ -26,7 +26,7 @@ from penstock.runtime.subtask.subtask_mail import StepResult
 from penstock.state.columnar import columnar_backend as columnar_state
 from penstock.state.heap import hash_map
 from simulation.scenarios import scenario
-from simulation.settings import Bounds
+from simulation.world.pace import Bounds
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

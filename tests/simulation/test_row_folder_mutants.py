@@ -9,8 +9,8 @@ import pytest
 
 from penstock.protocol.driver import ending
 from penstock.protocol.driver.row_folders import Release, released_at_end, released_folders
-from simulation import stored_rows
-from simulation.stored_rows import StoredRows
+from simulation.jobs import stored_rows
+from simulation.jobs.stored_rows import StoredRows
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

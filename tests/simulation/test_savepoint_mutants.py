@@ -18,7 +18,7 @@ from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.subtask import subtask_machine
 from penstock.protocol.values.messages import CheckpointEnded
 from penstock.storage.metadata_file import encode_metadata, metadata_crc
-from simulation.transaction_broker import TransactionBroker
+from simulation.world.transaction_broker import TransactionBroker
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from simulation import output
 from simulation.command_line import main
-from simulation.plan import read_plan
-from simulation.running import Verdict, run_plan
+from simulation.jobs import output
+from simulation.plans.plan import read_plan
+from simulation.plans.running import Verdict, run_plan
 from simulation.scenarios import SCENARIOS, run_scenario
 from tests.simulation.sensitive_seeds import SENSITIVE, seeds_of
 

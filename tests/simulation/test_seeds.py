@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.running import Verdict, run_seed
+from simulation.plans.running import Verdict, run_seed
 
 
 @pytest.fixture(scope="module")

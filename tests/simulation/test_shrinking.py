@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from penstock.protocol.channel import ends as channel
-from simulation.choices import PlanError, Step
-from simulation.drawing import plan_of
-from simulation.plan import Plan, decode_plan
-from simulation.reductions import lists_of, single_reductions
-from simulation.running import Verdict, declare, plan_as_read, run_plan
-from simulation.shrinking import first_words, shrink
+from simulation.jobs.choices import PlanError, Step
+from simulation.plans.drawing import plan_of
+from simulation.plans.plan import Plan, decode_plan
+from simulation.plans.reductions import lists_of, single_reductions
+from simulation.plans.running import Verdict, declare, plan_as_read, run_plan
+from simulation.plans.shrinking import first_words, shrink
 
 LARGE = 5
 """So many steps the plan of a random failure has at the least."""

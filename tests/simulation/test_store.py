@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.store import ObjectExists, ObjectStore, StoreError
-from simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
-from simulation.world import Process, World
+from simulation.world.faulty_store import FaultyStore, SharedObjects, StoreFaults
+from simulation.world.world import Process, World
 
 _SUITE = Path(__file__).parents[1] / "unit" / "storage" / "conformance.py"
 _spec = importlib.util.spec_from_file_location("store_conformance", _SUITE)

@@ -16,7 +16,7 @@ from penstock.runtime.checkpoint import snapshot_writer
 from penstock.runtime.checkpoint.stored_ranges import stored_states
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.state.chains import Chain, Chains
-from simulation.naming_backend import NamingBackend
+from simulation.world.naming_backend import NamingBackend
 from tests.simulation.finding import assert_found
 
 Patch = Callable[[Any, str, Any], None]

@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 
 from simulation.command_line import main
-from simulation.running import Verdict, plan_as_read, run_plan
+from simulation.plans.running import Verdict, plan_as_read, run_plan
 from simulation.scenarios import run_scenario
-from simulation.trace import EVERYONE, HEADER, About, Story, TraceLine, parse_story
+from simulation.world.trace import EVERYONE, HEADER, About, Story, TraceLine, parse_story
 
 TURNS = " turns the barriers of checkpoint "
 

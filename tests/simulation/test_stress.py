@@ -26,17 +26,17 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
 from penstock.runtime.process.threads import ThreadScheduler
-from simulation import world_hooks
-from simulation.checkers import AnswerChecker, check_end
-from simulation.data_network import FrameQueue
-from simulation.faulty_store import FaultyStore, SharedObjects, StoreFaults
-from simulation.log_checker import LogChecker
-from simulation.output import Output
-from simulation.scale import SMALL, scaled
-from simulation.transaction_broker import TransactionBroker
-from simulation.workload import Workload, WorkloadBuilder
-from simulation.world import Process, World
-from simulation.world_hooks import Pending
+from simulation.checkers.log_checker import LogChecker
+from simulation.checkers.output_checks import AnswerChecker, check_end
+from simulation.jobs.output import Output
+from simulation.jobs.workload import Workload, WorkloadBuilder
+from simulation.processes.data_network import FrameQueue
+from simulation.world import world_hooks
+from simulation.world.faulty_store import FaultyStore, SharedObjects, StoreFaults
+from simulation.world.limits import SMALL, scaled
+from simulation.world.transaction_broker import TransactionBroker
+from simulation.world.world import Process, World
+from simulation.world.world_hooks import Pending
 
 END_S_MAX = 60.0
 DIRECTORY = "/checkpoints/" + "5eed" * 8
@@ -211,7 +211,7 @@ class ThreadedSlot:
 
 
 class ThreadedCluster:
-    """Implements `simulation.world_hooks.WorldHooks`, too."""
+    """Implements `simulation.world.world_hooks.WorldHooks`, too."""
 
     def __init__(self, workload: Workload, identity: JobIdentity, failures: int) -> None:
         self.workload = workload

@@ -68,6 +68,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "simulation": EVERYTHING - {"rest", "spark", "cli"},
 }
 
+# The folders of the simulation, the lowest first. Each may import those before it.
+SIMULATION_LAYERS = ("world", "jobs", "checkers", "processes", "faults", "cluster", "plans", "scenarios")
+
 # What a package outside may be imported by. Anything of the standard library is free but in `protocol`.
 THIRD_PARTY_OF: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"spark"}),
@@ -182,6 +185,21 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         edges[name] = files_imported(path.read_text(encoding="utf-8"), package, set(files))
     found = circles(edges)
     assert not found, "\n".join(f"these import each other: {', '.join(sorted(circle))}" for circle in found)
+
+
+def test_a_folder_of_the_simulation_imports_only_those_before_it() -> None:
+    violations = [
+        found
+        for found in all_imports()
+        if found.room == "simulation" and (parts := found.module.split("."))[0] == "simulation"
+        if layer_of(found.file.split("/")[1]) < layer_of(".".join(parts[1:2]))
+    ]
+    assert not violations, described(violations, f"the order is {', '.join(SIMULATION_LAYERS)}:")
+
+
+def layer_of(folder: str) -> int:
+    """Return the place of a folder of the simulation; what lies next to the folders comes last."""
+    return SIMULATION_LAYERS.index(folder) if folder in SIMULATION_LAYERS else len(SIMULATION_LAYERS)
 
 
 def test_the_protocol_knows_only_values() -> None:
@@ -301,7 +319,7 @@ def f():
     assert {"socket", "unittest.mock"} <= {i.module for i in found}
     assert {i.room for i in found} == {"storage"}
     assert room_of_module("penstock") is None
-    assert room_of_module("simulation.plan") == room_of_module("simulation") == "simulation"
+    assert room_of_module("simulation.plans.plan") == room_of_module("simulation") == "simulation"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Checks what must hold in every run."""

@@ -1,0 +1,1 @@
+"""Plans and injects what goes wrong in a run, and what its user asks for meanwhile."""

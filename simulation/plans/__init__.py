@@ -1,0 +1,1 @@
+"""Draws, reads, runs, and shrinks plans: a run as data."""

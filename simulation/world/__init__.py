@@ -1,0 +1,1 @@
+"""Simulates what processes run on: a clock, chance, stores, disks, places, brokers, and the trace of what happens."""

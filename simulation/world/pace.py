@@ -1,0 +1,35 @@
+"""Holds how fast a simulated world is, where its jobs store, and how long a run may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulation.world.limits import SMALL, Scale
+
+CHECKPOINT_ROOT = "/checkpoints"
+SAVEPOINT_ROOT = "/savepoints"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Holds how long things take, in ms: each duration is drawn from 0 to about so much. `upload_ms`: the least and the
+    most for a segment that is stored next to others.
+    """
+
+    step_ms: float = 0.1
+    data_ms: float = 1.0
+    control_ms: float = 1.0
+    work_ms: float = 2.0
+    slot_start_ms: float = 50.0
+    bytes_share: float = 0.0
+    control_as_bytes: bool = False
+    scale: Scale = SMALL
+    upload_ms: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits a run: beyond them it counts as hanging."""
+
+    events_max: int = 250_000
+    ms_max: float = 900_000.0
