@@ -71,6 +71,7 @@ class AdaptiveJobStartsInFewerSlots(AdaptiveJob):
     """There is one place fewer than slots. The job begins in the others, and no process plays two. When there is a
     place for the third, it gets it while it runs."""
 
+    rules = ("12.8a", "12.10a")
     options = ADAPTIVE | {"restart-strategy.fixed-delay.attempts": 0}
     places = PlacePlan(missing=1, changes=((1_500.0, 1),))
 
@@ -84,6 +85,7 @@ class AdaptiveJobLosesAPlaceForGood(AdaptiveJob):
     """A place goes while the job runs, and comes back a second later. The job restarts from its newest checkpoint in
     the slots that are left, and grows again."""
 
+    rules = ("12.8a",)
     places = PlacePlan(changes=((500.0, -1), (1_500.0, 1)))
 
     def has_happened(self) -> bool:
@@ -94,6 +96,7 @@ class AdaptiveJobLosesAPlaceForGood(AdaptiveJob):
 class AdaptiveJobWaitsForAProcessThatComesBack(AdaptiveJob):
     """A process dies, and Spark starts it again at once. The job waits for it, and keeps its parallelism."""
 
+    rules = ("12.8b",)
     faults = FaultPlan(kinds=("kill_slot",), count=4, gap_ms=150.0)
 
     def has_happened(self) -> bool:
@@ -104,6 +107,7 @@ class AdaptiveJobWaitsForItsLeastSlots(AdaptiveJob):
     """Two places of three go, and the job needs two slots at least. It does not run in the one that is left, and no
     process plays two. When one place comes back, it runs in two slots, and in three when the other one comes."""
 
+    rules = ("12.8c",)
     options = ADAPTIVE | {f"{_KEY}min-parallelism": 2}
     places = PlacePlan(changes=((500.0, -2), (2_000.0, 1), (1_500.0, 1)))
 
@@ -116,6 +120,7 @@ class AdaptiveJobWaitsForItsLeastSlots(AdaptiveJob):
 class PlacesComeOneAfterTheOther(AdaptiveJob):
     """Two places go, and come back one after the other. One rescale takes both: the job waits for the second one."""
 
+    rules = ("12.10b",)
     places = PlacePlan(changes=((500.0, -2), (1_500.0, 1), (250.0, 1)))
 
     def has_happened(self) -> bool:
@@ -127,6 +132,7 @@ class AdaptiveJobRestsBetweenRescales(AdaptiveJob):
     """Two places go, and come back so slowly that the job does not wait for the second one. It rests after the first
     rescale."""
 
+    rules = ("12.10b",)
     options = ADAPTIVE | {f"{_KEY}executing.cooldown-after-rescaling": "2 s"}
     places = PlacePlan(changes=((500.0, -2), (1_500.0, 1), (1_800.0, 1)))
 
@@ -145,6 +151,7 @@ class SlotIsLostForGoodInTheRestartOfARescale(AdaptiveJob):
     """The user orders a third slot. In the restart of the rescale a place goes. The job runs in the slots that are
     left, and the user hears that it was not rescaled."""
 
+    rules = ("12.11",)
     faults = FaultPlan(kinds=("rescale_live",), count=6, gap_ms=100.0)
     places = PlacePlan(changes=((9_000.0, 1),))
 
@@ -163,6 +170,7 @@ class CheckpointNeedsAllItsSlots(AdaptiveJob):
     receivers: a living process plays the missing slot, too, until all have read the same rows. Then the job runs in the
     slots that are left."""
 
+    rules = ("12.9",)
     places = PlacePlan(changes=((400.0, -1), (1_500.0, 1)))
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -179,6 +187,7 @@ class LoweredJobLosesItsDriver(AdaptiveJob):
     one wants all slots, but its receivers can only be as many as before: it begins in as many slots as the checkpoint
     has, and gets the others later."""
 
+    rules = ("12.9",)
     places = PlacePlan(missing=1, changes=((1_500.0, 1),))
 
     def declare(self, job: WorkloadBuilder) -> None:

@@ -20,6 +20,7 @@ class FailureAfterTheSweep(Scenario):
     failure finds nothing to restore."""
 
     section = 11
+    rules = ("11.11a",)
     options = UNALIGNED | {"heartbeat.timeout": "2 s", "execution.checkpointing.interval": "1 h"}
     options |= {"execution.checkpointing.min-pause": "30 s"}
     pace = Pace(slot_start_ms=10.0)
@@ -51,6 +52,7 @@ class FailureRightAfterARestore(Scenario):
     was recovered is in that checkpoint as unread layers, or not at all."""
 
     section = 3
+    rules = ("3.1",)
     options = UNALIGNED
     pace = Pace(slot_start_ms=10.0)
 
@@ -79,6 +81,7 @@ class AnyBitFlips(Scenario):
     the object's name, or the bit is one that nobody reads; it is never used."""
 
     section = 3
+    rules = ("3.6a",)
     options = UNALIGNED
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
@@ -106,6 +109,7 @@ class DamageIsFoundWhileTheJobRuns(AnyBitFlips):
     """A bit flips of state that is loaded while the job runs: a row, or the background, finds it then. It ends the job
     all the same. Each restart would find it again."""
 
+    rules = ("3.6b",)
     options = RestoredWhileItRuns.options
     is_found = False
 

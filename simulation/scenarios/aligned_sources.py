@@ -20,6 +20,7 @@ class FastSourceWaitsForItsGroup(Scenario):
     also after a restart, and is neither idle nor stuck then."""
 
     section = 5
+    rules = ("5.7",)
     options = UNALIGNED | {"pipeline.auto-watermark-interval": "2 ms"}
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=60.0)
 

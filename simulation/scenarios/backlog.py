@@ -15,6 +15,7 @@ class NoCheckpointsDuringABacklog(Scenario):
     a restart from the beginning, no periodic checkpoint is triggered; behind them they come at their interval."""
 
     section = 10
+    rules = ("10.5",)
     options = {"execution.checkpointing.interval-during-backlog": "0 ms"}
     faults = FaultPlan(kinds=("kill_slot",), count=1, gap_ms=100.0)
 
@@ -40,6 +41,7 @@ class NoCheckpointsBeforeTheLastSource(NoCheckpointsDuringABacklog):
     """A hybrid source reads ranges, and then a sequence. Slots are killed in both. There are no periodic checkpoints
     before all readers have finished the ranges, although some wait for the others; each row comes once."""
 
+    rules = ("10.5",)
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 
     def declare(self, job: WorkloadBuilder) -> None:

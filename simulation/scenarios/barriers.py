@@ -19,6 +19,7 @@ class NewerBarrierMeetsAnExpiredOne(Scenario):
     ids are handled in growing order all the same (the sink's writer checks it)."""
 
     section = 2
+    rules = ("2.1",)
     options = TIMEOUT | {
         "execution.checkpointing.timeout": "40 ms",
         "execution.checkpointing.aligned-checkpoint-timeout": "15 ms",
@@ -54,6 +55,7 @@ class BarriersTurnAtBothEnds(Scenario):
     queues: each end turns its own, and a barrier is never seen twice."""
 
     section = 2
+    rules = ("1.4", "2.2")
     options = TIMEOUT | {"penstock.network.window-bytes": 700}
     pace = Pace(data_ms=1.0)
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=80.0)
@@ -78,6 +80,7 @@ class CancelOvertakesAlignedBarriers(Scenario):
     that have come, wait in queues or are still on their way. Everyone declines once, and the next checkpoint works."""
 
     section = 2
+    rules = ("2.3a",)
     options = {"execution.checkpointing.timeout": "60 s"}
     pace = Pace(data_ms=3.0)
 
@@ -107,6 +110,7 @@ class BarriersComeLongAfterTheirCheckpoints(Scenario):
     forgotten those of long ago, it takes these barriers for late ones, and declines each, to all consumers."""
 
     section = 2
+    rules = ("2.3b",)
     options = UNALIGNED
     pace = Pace(data_ms=0.2, control_ms=0.2)
     SLEEP_MS = 2_000.0
@@ -163,6 +167,7 @@ class RowsBehindAnAlignedBarrier(Scenario):
     snapshot, they are applied again after a restore."""
 
     section = 2
+    rules = ("2.6",)
     pace = Pace(data_ms=0.5)
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 
@@ -183,6 +188,7 @@ class FramesLargerThanTheirCredit(Scenario):
     one frame leaves whenever any credit is left."""
 
     section = 4
+    rules = ("4.1",)
     options = {
         "penstock.network.window-bytes": 700,
         "penstock.network.bound-bytes-min": 600,
@@ -203,6 +209,7 @@ class SegmentCannotBeWritten(Scenario):
     decline by that slot, whatever the others have done, and the next one works."""
 
     section = 2
+    rules = ("2.4",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "create" and detail.startswith("shared/") and self.count < 5 and self.cluster.world.chance() < 0.4:

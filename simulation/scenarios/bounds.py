@@ -33,6 +33,7 @@ class GateOfManyChannelsIsBounded(Scenario):
     A gate holds no more than its bound, and whatever waits is read at last."""
 
     section = 4
+    rules: ClassVar[tuple[str, ...]] = ("4.2a", "4.2b")
     options = {
         "penstock.network.window-bytes": BOUND_BYTES,
         "penstock.network.output-queue-bytes": 20_000,
@@ -95,6 +96,7 @@ class RecordsGrowSuddenly(GateOfManyChannelsIsBounded):
     Each channel that holds one such record at its gate adds up to many bounds. Those that have their turn pass the end
     of their grant by the rest of one record, and all others wait at their producers."""
 
+    rules = ("4.2a",)
     batch_bytes_max = SPIKE_BYTES + 1_000
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -117,6 +119,8 @@ class ChannelsAreSkewed(GateOfManyChannelsIsBounded):
     """One of eight producers has seven of eight rows. An equal part of the bound for each channel would leave most of
     it unused; without a bound on all of them, the busy channel would fill the gate. Credit goes to whoever has rows,
     one channel gets more than its equal part, and the gate keeps to its bound."""
+
+    rules = ("4.2c",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,6 +163,7 @@ class ConsumerBecomesSlow(Scenario):
     target times, or the least size of its window."""
 
     section = 4
+    rules = ("4.3",)
     options = {
         "penstock.network.window-bytes": 20_000,
         "penstock.network.output-queue-bytes": 20_000,

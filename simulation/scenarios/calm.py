@@ -18,6 +18,7 @@ class CheckpointsUnderPressureAreQuick(Scenario):
     its alignment timeout, whatever waits: behind a barrier at the input, before one in an output queue."""
 
     section = 2
+    rules = ("2.5",)
     options = UNALIGNED | {
         "execution.checkpointing.aligned-checkpoint-timeout": "5 ms",
         "penstock.network.window-bytes": 20_000,
@@ -41,6 +42,7 @@ class OneTimeoutOnTheWholeWay(CheckpointsUnderPressureAreQuick):
     """Barriers wait before full queues at each of several vertices in a row. The alignment timeout counts from the
     trigger, once on the whole way, and not again at each vertex."""
 
+    rules = ("2.5",)
     options = CheckpointsUnderPressureAreQuick.options | {
         "execution.checkpointing.aligned-checkpoint-timeout": "250 ms",
         "penstock.network.output-queue-bytes": 4_000,
@@ -59,6 +61,7 @@ class NoRoomInTheMiddleOfASlice(CheckpointsUnderPressureAreQuick):
     all of them have left holds up the barrier that was to overtake them."""
 
     section = 4
+    rules = ("4.4",)
     options = CheckpointsUnderPressureAreQuick.options | {
         "penstock.network.window-bytes": 1_000,
         "penstock.network.output-queue-bytes": 1_000,
@@ -74,6 +77,7 @@ class DrainDuringACheckpoint(Rescaled):
     """While the job drains, an aligned checkpoint is under way that takes long to become durable. A release waits until
     the checkpoint has ended at the subtask, which is soon, and not until it is published."""
 
+    rules = ("3.4b",)
     pace = Pace(step_ms=0.05, data_ms=0.2, control_ms=0.2, work_ms=300.0)
     resumes_max = 1
     is_parallel = True

@@ -26,6 +26,7 @@ class GraphChangesAtEveryResume(Rescaled):
     graph is refused, and the previous one continues.
     """
 
+    rules = ("3.7",)
     options = _BOTH_KINDS
     resumes_max = 8
     changes_graph = True

@@ -27,6 +27,7 @@ class SlowStoreWithConcurrentCheckpoints(Scenario):
     ms; written one after the other, one would complete each 2 s."""
 
     section = 2
+    rules = ("2.7",)
     is_parallel = True
     options = UNALIGNED | {
         "execution.checkpointing.interval": f"{INTERVAL_MS} ms",
@@ -68,6 +69,7 @@ class OlderCheckpointIsAcknowledgedLast(Scenario):
     newest of the log: a restart would go below output that is committed. It is subsumed."""
 
     section = 11
+    rules = ("11.15",)
     options = UNALIGNED | FOUR
     pace = Pace(work_ms=20.0, upload_ms=(0.0, 60.0))
     faults = KILLS
@@ -86,6 +88,7 @@ class OutputNamedByTwoCheckpoints(Scenario):
     Committed again with 5, after its user has moved it away, it counts as lost, and the job fails for good."""
 
     section = 11
+    rules = ("11.16",)
     options = FOUR
     pace = Pace(upload_ms=(5.0, 40.0))
     faults = KILLS
@@ -103,6 +106,7 @@ class NewerBarrierTurnsOlderOnes(Scenario):
     otherwise 4 is snapshotted behind 5, or declined each time."""
 
     section = 2
+    rules = ("2.1",)
     options = (
         FOUR
         | UNALIGNED
@@ -131,6 +135,7 @@ class TwoCheckpointsAreFinal(Scenario):
     it already."""
 
     section = 9
+    rules = ("9.4a",)
     options = FOUR | {"penstock.network.window-bytes": 100_000, "penstock.network.output-queue-bytes": 100_000}
     pace = Pace(work_ms=8.0, upload_ms=(0.0, 20.0))
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=60.0)
@@ -151,6 +156,7 @@ class GenerationEndsWhileSegmentsAreStored(Scenario):
     none of these is stored any more: a sweep for what older generations have left would miss what comes later."""
 
     section = 12
+    rules = ("12.2",)
     options = UNALIGNED | FOUR
     pace = Pace(upload_ms=(20.0, 200.0))
     faults = FaultPlan(kinds=("kill_slot",), count=6, gap_ms=80.0)
@@ -168,6 +174,7 @@ class CheckpointsThatHoldEachOtherUp(Scenario):
     tried again."""
 
     section = 2
+    rules = ("2.8a", "2.8b")
     is_parallel = True
     options = UNALIGNED | {
         "execution.checkpointing.interval": "10 ms",

@@ -20,6 +20,7 @@ class BarrierOvertakesHandedRows(Scenario):
     """
 
     section = 1
+    rules = ("1.2",)
     options = UNALIGNED
     pace = Pace(data_ms=4.0)
     faults = KILLS
@@ -46,6 +47,7 @@ class RowsBehindAnUrgentBarrier(Scenario):
     works: e cannot be taken before N has been. The schedule's frames do arrive in one go; no coverage is violated."""
 
     section = 1
+    rules = ("1.3",)
     options = UNALIGNED
     pace = Pace(step_ms=3.0, data_ms=0.2)
     faults = KILLS
@@ -76,6 +78,7 @@ class WatermarkInItsPlace(Scenario):
     captured among the rows that they follow, and restored there."""
 
     section = 1
+    rules = ("1.1",)
     options = UNALIGNED
     pace = Pace(data_ms=6.0)
     faults = FaultPlan(kinds=("kill_slot",), count=6, gap_ms=40.0)

@@ -15,6 +15,7 @@ class DeclaredTypesChangeAtEveryResume(Rescaled):
     checkpoints between are incremental. What both types have keeps its value, and what was added is empty."""
 
     section = 8
+    rules = ("8.5",)
     resumes_max = 6
     changes_declarations = True
     options = UNALIGNED | {

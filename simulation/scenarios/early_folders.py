@@ -27,6 +27,8 @@ class StorageFailsBeforeTheLogIsOwned(_StoredRows):
     """A driver resumes the job, and its storage takes nothing new (a full disk) before its fence is there. It gives up.
     A checkpoint that it has not restored names the folder, which the next driver reads."""
 
+    rules = ("11.23a",)
+
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster, log = self.cluster, self.cluster.job.log
         if log is None or what != "create":
@@ -44,6 +46,8 @@ class StorageFailsBeforeTheLogIsOwned(_StoredRows):
 
 class SuspendedBeforeTheLogIsOwned(_StoredRows):
     """A driver resumes the job, and its user suspends it before its fence is there. It deletes no rows."""
+
+    rules = ("11.23a",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster, log = self.cluster, self.cluster.job.log
@@ -65,6 +69,8 @@ class TwoStartsWriteTheRows(_StoredRows):
     """Two drivers start the job at once, and each writes a folder. One of them loses the job, and ends while the other
     one's slots read theirs. Or it wakes up behind checkpoints of the other one."""
 
+    rules = ("11.23b",)
+
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster = self.cluster
         if what == "create" and detail.startswith(FRAMES_FOLDER) and self.count == 0:
@@ -82,6 +88,8 @@ class TwoStartsWriteTheRows(_StoredRows):
 class FencedDriverHasWrittenTheRows(_StoredRows):
     """A driver has written the folder and published checkpoints that name it. Another one takes the job over, and reads
     the folder; the first one ends."""
+
+    rules = ("11.23c",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         log = self.cluster.job.log

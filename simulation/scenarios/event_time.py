@@ -29,6 +29,7 @@ class FinalWatermarkAtAnotherParallelism(Rescaled):
     long one are whole, and no row of it is late."""
 
     section = 5
+    rules = ("5.2a",)
     options = FULL | OFTEN
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -48,6 +49,7 @@ class OwnersOfDifferentTime(Rescaled):
     """
 
     section = 5
+    rules = ("5.3",)
     options = FULL | OFTEN
     pace = Pace(data_ms=5.0, step_ms=0.5)
     resumes_max = 5
@@ -78,6 +80,7 @@ class TimeAdvancesAfterAResume(Rescaled):
     """
 
     section = 5
+    rules = ("5.1a",)
     options = FULL | OFTEN
     resumes_max = 1000  # it looks at every checkpoint
 
@@ -117,6 +120,7 @@ class BarrierBetweenTimers(Rescaled):
     Restored, the rest fires before anything else, whichever subtask owns it then, and each timer once."""
 
     section = 5
+    rules = ("5.1a",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
     resumes_max = 4
 
@@ -139,6 +143,7 @@ class BarrierBetweenColumnarWindows(Rescaled):
     """
 
     section = 5
+    rules = ("5.1a",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms", "penstock.slice.target": "1 ms"}
     resumes_max = 5
     pace = Pace(work_ms=0.5, step_ms=0.5)
@@ -163,6 +168,7 @@ class RowsHeldBeforeAWindow(Rescaled):
     edge, and they would be lost; behind a watermark that passed them they would be late. Both let them go before."""
 
     section = 5
+    rules = ("5.6",)
     options = FULL | {"execution.buffer-timeout.interval": "40 ms", "pipeline.auto-watermark-interval": "15 ms"}
     resumes_max = 5
     pace = Pace(work_ms=0.5, scale=replace(SMALL, held_rows=1000))
@@ -199,6 +205,7 @@ class RowsHeldForABatch(Rescaled):
     state and on no edge, and they would be lost; behind a watermark that passed them they would be late."""
 
     section = 5
+    rules = ("5.6",)
     options = FULL | {"pipeline.auto-watermark-interval": "15 ms", "execution.checkpointing.interval": "20 ms"}
     resumes_max = 5
     pace = Pace(work_ms=0.5, scale=SMALL)
@@ -218,6 +225,7 @@ class LayersOfDifferentTime(Rescaled):
     is a virtual channel with a time of its own until it is read, through further resumes too."""
 
     section = 5
+    rules = ("5.2a",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
     resumes_max = 5
     pace = Pace(work_ms=0.5)
@@ -244,6 +252,7 @@ class SplitsOfDifferentTimeAreRedistributed(Rescaled):
     unread ones too, and a reader's watermark waits for all that it holds."""
 
     section = 10
+    rules = ("10.2",)
     options = FULL | OFTEN
     resumes_max = 5
 
@@ -261,6 +270,7 @@ class SplitsThatNobodyHasBegun(Rescaled):
     that one, too, however far the others are."""
 
     section = 10
+    rules = ("10.2",)
     options = FULL | OFTEN
     resumes_max = 1
     pace = Pace(control_ms=15.0, step_ms=0.3)
@@ -285,6 +295,7 @@ class HeldSourcesGetSplits(Rescaled):
     over."""
 
     section = 10
+    rules = ("10.3",)
     options = FULL | OFTEN
     resumes_max = 4
     pace = Pace(control_ms=0.5)
@@ -315,6 +326,7 @@ class EverySourceHadEnded(Rescaled):
     released and its layers are read, not before."""
 
     section = 9
+    rules = ("9.2",)
     options = FULL | OFTEN
     resumes_max = 4
 
@@ -333,6 +345,7 @@ class LastWatermarkWithAnIdleProducer(Scenario):
     before the rows do, and a timer that is registered after that never fires. Found by a seed: rows were lost."""
 
     section = 5
+    rules = ("5.4",)
     options = UNALIGNED | OFTEN
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=60.0)
 

@@ -18,6 +18,7 @@ class StateExpiresOverRestarts(Scenario):
     while nothing runs, some long after it. Nobody sees one that has expired, and none is lost before."""
 
     section = 8
+    rules: ClassVar[tuple[str, ...]] = ("8.4a", "8.4c")
     options = INCREMENTAL
     pace = Pace(work_ms=0.5, slot_start_ms=20.0)
     faults = FaultPlan(kinds=("kill_slot", "rescale", "kill_driver"), count=6, gap_ms=50.0)
@@ -37,6 +38,7 @@ class StateExpiresOverRestarts(Scenario):
 class StateThatIsReadLivesOn(StateExpiresOverRestarts):
     """A read prolongs the life of an entry, and nothing else changes it. The next checkpoint has the new time."""
 
+    rules = ("8.4a",)
     cleanup = "none"
     updates_on_read = True
     ttl_ms = 120
@@ -46,6 +48,7 @@ class StateOnDiskExpiresOverRestarts(StateExpiresOverRestarts):
     """The same, with entries that are in RocksDB, and in memory only if they were used lately: what a scan finds
     expired may be younger there."""
 
+    rules = ("8.4b",)
     options = INCREMENTAL | {"state.backend.type": "rocksdb", "penstock.state.rocksdb.object-cache-size": "20 kb"}
 
 

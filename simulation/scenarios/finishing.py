@@ -17,6 +17,7 @@ class FinishedProducerWithQueuedRows(Scenario):
     """
 
     section = 9
+    rules = ("9.1a",)
     options = UNALIGNED | {"penstock.network.window-bytes": 700, "penstock.network.output-queue-bytes": 20_000}
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=150.0)
 
@@ -35,6 +36,7 @@ class KilledBetweenEndOfDataAndFinalCheckpoint(Scenario):
     killed after everything has reached its end of data, before the final checkpoint is acknowledged."""
 
     section = 9
+    rules = ("9.1b",)
     options = {"execution.checkpointing.interval": "200 ms"}
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class EndsWithoutCheckpoints(Scenario):
     that is lost before starts the job from scratch, and nothing was visible."""
 
     section = 9
+    rules = ("9.1b",)
     options = {"execution.checkpointing.interval": None}
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=40.0)
 
@@ -69,6 +72,7 @@ class SplitBetweenEnumeratorAndReader(Scenario):
     small splits are handed out while checkpoints come and slots go; splits and trigger take the same way."""
 
     section = 10
+    rules = ("10.1",)
     options = UNALIGNED
     pace = Pace(control_ms=4.0)
     faults = FaultPlan(kinds=("kill_slot",), count=5, gap_ms=80.0)

@@ -172,6 +172,8 @@ class FloorsOfRowsOverARestart(_FloorsOverARestart):
     checkpoint from which the job is restarted at the same parallelism. No key sees time fall, and no window of rows
     fires twice."""
 
+    rules = ("5.3",)
+
     def declare(self, job: WorkloadBuilder) -> None:
         source = self.source(job)
         held = t.Delay("delay", clocks.RowTime(), False, 1, 0.01)
@@ -189,6 +191,8 @@ class FloorsOfColumnsOverARestart(_FloorsOverARestart):
     """Owners are at different times, as for rows, with windows of columns: one that fired before the rescale takes no
     row after the restart.
     """
+
+    rules = ("5.3",)
 
     def declare(self, job: WorkloadBuilder) -> None:
         source = self.source(job)

@@ -30,6 +30,7 @@ class RowsInFlightAreGivenUp(Rescaled):
     """The job is killed, and the next driver, at other parallelisms, gives up the rows in flight: those are lost and no
     others."""
 
+    rules: ClassVar[tuple[str, ...]] = ("3.12c",)
     resumes_max = 1
     edges: ClassVar[int] = 2
 
@@ -106,6 +107,7 @@ class APauseEndsAmongRowsThatAreGivenUp(RowsInFlightAreGivenUp):
     """A source comes back from a pause, and "active" is in flight, behind which rows are given up. It is not idle after
     that: if time advanced without it, its rows would be late."""
 
+    rules = ("3.12a", "3.12b")
     options = FULL | OFTEN
     pace = Pace(work_ms=0.5)
     is_parallel = True
@@ -132,6 +134,7 @@ class ReceiversDifferWhenRowsAreGivenUp(RowsInFlightAreGivenUp):
     up. Nobody misses a rule for ever that one of them had read: not as many receivers, and not more or less of them,
     now or after further rescales. The first row that needs a rule comes after that."""
 
+    rules = ("3.12d",)
     resumes_max = 3
     is_parallel = True
 

@@ -23,6 +23,7 @@ class IdlenessCountsNoDraining(Rescaled):
     not idle when draining ends, because the others' time would advance and its rows would be late."""
 
     section = 10
+    rules = ("10.4b",)
     options = _OPTIONS
     pace = Pace(control_ms=20.0, work_ms=0.5)
 
@@ -48,6 +49,7 @@ class ASplitPausesWhileAnotherIsBusy(Scenario):
     """
 
     section = 10
+    rules = ("10.4a",)
     options = _OPTIONS
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
 

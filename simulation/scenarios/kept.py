@@ -23,6 +23,7 @@ class StateFirstAskedForAfterSeveralRestarts(Rescaled):
     checkpoint between holds it as it was, each subtask that of its own key groups."""
 
     section = 8
+    rules = ("8.2",)
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5, step_ms=0.05)
     kept_to, asked_from, rows = 60, 200, 240
@@ -57,6 +58,7 @@ class FunctionsThatKeepRows(Scenario):
     functions of its own, which have seen nothing; no row is lost or doubled by what the old ones keep."""
 
     section = 8
+    rules = ("8.3",)
     options = UNALIGNED
     faults = KILLS
 

@@ -34,6 +34,7 @@ class KilledAtEachStepOfAnIncrementalCheckpoint(Scenario):
     retained one ever misses an object, and at the end nothing is left over."""
 
     section = 11
+    rules = ("11.18a", "11.18d")
     options = UNALIGNED | {
         "execution.checkpointing.incremental": True,
         "execution.checkpointing.num-retained": 1,
@@ -94,6 +95,7 @@ class KilledAtEachStepOfAnIncrementalCheckpoint(Scenario):
 class KilledAtEachStepOnDisk(KilledAtEachStepOfAnIncrementalCheckpoint):
     """Kill the driver or a slot behind each step of an incremental checkpoint, as above, with state in RocksDB."""
 
+    rules = ("11.18a", "11.18d")
     options = KilledAtEachStepOfAnIncrementalCheckpoint.options | {"state.backend.type": "rocksdb"}
 
 
@@ -193,6 +195,7 @@ class KilledAtEachStepOfAStop(_KilledAtEachStep):
     from it. No row is lost or comes twice."""
 
     section = 11
+    rules = ("11.14a",)
     messages: ClassVar[tuple[type, ...]] = (TriggerCheckpoint, SlotAck, CheckpointEnded)
     kind: ClassVar[str] = "stop_with_savepoint"
 
@@ -226,6 +229,7 @@ class KilledAtEachStepOfADrain(KilledAtEachStepOfAStop):
     that they have emitted. The outcome is one of the same two."""
 
     section = 9
+    rules = ("9.5",)
     messages = (TriggerCheckpoint, SlotAck, CheckpointEnded, EndSources, ReachedEndOfData)
     kind = "drain_with_savepoint"
 
@@ -236,6 +240,7 @@ class KilledAtEachStepOfARescale(_KilledAtEachStep):
     or it runs at the parallelism that was ordered. No row is lost or comes twice."""
 
     section = 12
+    rules = ("12.5b",)
     rows = 3000
     messages = (
         TriggerCheckpoint,

@@ -18,6 +18,7 @@ class RescaleTakesNothingBehindItsCheckpoint(StopTakesNothingBehindItsSnapshot):
     sink without transactions shows them twice. From its snapshot on it takes no row."""
 
     section = 12
+    rules = ("12.5a",)
     faults = FaultPlan(kinds=("rescale_live",), count=8, gap_ms=20.0)
 
 
@@ -27,6 +28,7 @@ class RescalesFollowEachOther(Scenario):
     it was triggered, and the job restarts from the newest."""
 
     section = 12
+    rules = ("12.5b", "12.6", "12.7")
     options = UNALIGNED | {"execution.checkpointing.max-concurrent-checkpoints": 4}
     pace = Pace(work_ms=8.0, upload_ms=(0.0, 20.0), slot_start_ms=10.0)
     faults = FaultPlan(kinds=("rescale_live",) * 5 + ("kill_slot",), count=8, gap_ms=25.0)
@@ -45,6 +47,7 @@ class RescaleMeetsTheEndOfItsDriver(Scenario):
     the rescale or the one before, at the parallelism of its program."""
 
     section = 12
+    rules = ("12.5",)
     options = UNALIGNED
     pace = Pace(work_ms=8.0)
     faults = FaultPlan(kinds=("rescale_live",), count=6, gap_ms=60.0)

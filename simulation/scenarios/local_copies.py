@@ -28,6 +28,7 @@ class RestartFromDamagedCopies(Scenario):
     were damaged since, and some were never written because the disk was full: what they lack comes from the store."""
 
     section = 3
+    rules = ("3.9a", "3.9b")
     options = UNALIGNED | {"execution.checkpointing.local-backup.enabled": True}
     faults = FaultPlan(kinds=("kill_slot", "kill_slot", "kill_two_slots", "kill_driver"), count=8, gap_ms=40.0)
 
@@ -44,6 +45,7 @@ class RestartWithDatabasesAsTheyWere(Scenario):
     checkpoints, with changes that the restored one does not have, and without those that it has."""
 
     section = 3
+    rules = ("3.10",)
     options = RestartFromDamagedCopies.options | {
         "state.backend.type": "rocksdb",
         "execution.checkpointing.incremental": True,
@@ -64,6 +66,7 @@ class RestoredWhileItRuns(Scenario):
     more is deleted at once."""
 
     section = 3
+    rules = ("3.11b", "3.11c", "3.11e")
     options = UNALIGNED | {
         "state.backend.type": "rocksdb",
         "execution.checkpointing.incremental": True,
@@ -101,6 +104,7 @@ class FunctionCatchesTheErrorOfALoad(Scenario):
     catches the error, and writes a default. That is in no checkpoint, because the subtask fails all the same."""
 
     section = 3
+    rules = ("3.11a",)
     options = RestoredWhileItRuns.options
     faults = FaultPlan(kinds=("kill_slot",), count=6, gap_ms=100.0)
 
@@ -155,6 +159,7 @@ class KeysComeAndGoBehindAnEmptyState(Scenario):
     stores the state whole: a chain begins with entries, and not with keys that were deleted."""
 
     section = 3
+    rules = ("3.11d",)
     options = UNALIGNED | {"execution.checkpointing.incremental": True}
     faults = FaultPlan(kinds=("kill_slot", "kill_driver"), count=4, gap_ms=80.0)
 

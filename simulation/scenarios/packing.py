@@ -17,6 +17,7 @@ class PackedSlotGetsAPlace(Scenario):
     is a place for it, its own process takes it over by a restart that is no failure, and the other one continues."""
 
     section = 12
+    rules = ("12.4",)
     options = UNALIGNED | {"restart-strategy.fixed-delay.attempts": 0}
     pace = Pace(slot_start_ms=30.0)
     places = PlacePlan(missing=1, changes=((2_000.0, 1),))
@@ -49,6 +50,7 @@ class PackedSlotGetsAPlace(Scenario):
 class PackedSlotsAreLost(PackedSlotGetsAPlace):
     """Places go and come: a process is killed with all the slots that it plays, and those that remain play them."""
 
+    rules = ("12.4",)
     options = UNALIGNED
     places = PlacePlan(missing=1, changes=((1_500.0, -1), (1_500.0, 2), (600.0, -1), (1_000.0, 1)))
 
@@ -60,6 +62,7 @@ class PackedSlotIsLostBeforeTheFirstRun(PackedSlotGetsAPlace):
     """Without checkpoints nobody is submitted for a slot that was packed. The process that plays it is killed before
     the job has run for the first time, and there are places enough by then: the slot is packed again all the same."""
 
+    rules = ("12.4",)
     options = {name: None for name in OPTIONS if name.startswith("execution.checkpointing.")}
     places = PlacePlan(missing=1)
 

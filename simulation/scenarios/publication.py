@@ -19,6 +19,7 @@ class PausedDriverPublishesLate(Scenario):
     commit; it wakes up while the driver runs that has taken over."""
 
     section = 11
+    rules = ("11.1a",)
     options = UNALIGNED
     pace = Pace(work_ms=1.0)
 
@@ -39,6 +40,7 @@ class ReplyOfTheLogIsLost(Scenario):
     log, and some of the metadata's, is carried out and reported as failed; others fail without having been."""
 
     section = 11
+    rules = ("11.1b",)
     options = UNALIGNED
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
@@ -54,6 +56,7 @@ class DriverKilledBeforeCommit(Scenario):
     with the log entry applied and nothing told: the next one commits from the metadata, and commits nothing twice."""
 
     section = 11
+    rules = ("11.10a", "11.10b", "11.20")
     options = {"execution.checkpointing.interval": "20 ms"}
     pace = Pace(work_ms=0.5)
 
@@ -71,6 +74,7 @@ class TransactionalIdsAreUsedAgain(Scenario):
     find its own one aborted."""
 
     section = 11
+    rules = ("11.20",)
     options = {"execution.checkpointing.interval": "15 ms"}
     pace = Pace(work_ms=10.0)
     faults = FaultPlan(kinds=("kill_driver", "commit_failure"), count=10, gap_ms=80.0)
@@ -88,6 +92,7 @@ class CommitFailsBeforeTheFinalCheckpoint(Scenario):
     happen any more, and the last commits would wait for ever. (Found by a random seed.)"""
 
     section = 11
+    rules = ("11.10a",)
     options = {"execution.checkpointing.interval": "15 ms"}
     pace = Pace(work_ms=30.0, data_ms=0.1, control_ms=0.1)
     faults = FaultPlan(kinds=("commit_failure",), count=6, gap_ms=40.0)
@@ -102,6 +107,7 @@ class TwoDriversTakeOverAtOnce(Scenario):
     """
 
     section = 11
+    rules = ("11.1a",)
     options = UNALIGNED
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
@@ -118,6 +124,7 @@ class OldDriverPublishesBeforeTheFence(Scenario):
     would be restored below output that is committed."""
 
     section = 11
+    rules = ("11.2",)
     options = UNALIGNED | {"execution.checkpointing.num-retained": 3}
     pace = Pace(work_ms=0.5, slot_start_ms=10.0)
 
@@ -146,6 +153,7 @@ class FencedDriverHasUsedTheNextId(Scenario):
     given up, which is no failure: the job, which tolerates none, does not restart."""
 
     section = 11
+    rules = ("11.9",)
     options = UNALIGNED | {"execution.checkpointing.tolerable-failed-checkpoints": 0}
     pace = Pace(work_ms=0.5, slot_start_ms=10.0)
 
@@ -169,6 +177,7 @@ class FailedJobIsResumed(Scenario):
     and is resumed by a new driver, three times. Each end is an entry of the log, and each resume a fence after it."""
 
     section = 11
+    rules = ("11.12",)
     options = UNALIGNED | {
         "restart-strategy.type": "none",
         "restart-strategy.fixed-delay.attempts": None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.jobmaster.rescales import RESTORED
 from penstock.protocol.restore.receivers import uneven_broadcasts
@@ -24,6 +24,7 @@ class ReceiversReadTheSameRowsFirst(Rescaled):
     them. It begins with as many as it had, and its sources emit nothing until all have read the same rows."""
 
     section = 6
+    rules: ClassVar[tuple[str, ...]] = ("6.3a", "6.3b")
     resumes_max = 4
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -58,6 +59,7 @@ class FaultsWhileReceiversReadTheSameRows(ReceiversReadTheSameRowsFirst):
     """Slots and drivers die at each step of such a restore, its checkpoint expires, and a user asks for savepoints and
     for yet another parallelism. Whatever has been reached, both steps are taken again if they are still needed."""
 
+    rules = ("6.3a",)
     pace = Pace(work_ms=4.0)
 
     def __init__(self) -> None:
@@ -91,6 +93,8 @@ class CheckpointBetweenTheStepsExpires(ReceiversReadTheSameRowsFirst):
     """All receivers have read the same rows, and the checkpoint with which the second step begins expires. The job
     does not stay as it is: its sources would emit nothing for ever."""
 
+    rules = ("6.3c",)
+
     def __init__(self) -> None:
         super().__init__()
         self.expired = 0
@@ -111,6 +115,8 @@ class DrainIsOrderedWhileSourcesAreHeld(ReceiversReadTheSameRowsFirst):
     """A user stops the job, and wants its sources to end before, while they are held. He is refused, and may ask again:
     the sources cannot end before the second step, and that would wait for the stop."""
 
+    rules = ("6.3d",)
+
     def __init__(self) -> None:
         super().__init__()
         self.ordered = 0
@@ -129,6 +135,7 @@ class DrainIsOrderedWhileSourcesAreHeld(ReceiversReadTheSameRowsFirst):
 class ReceiversShareProcesses(ReceiversReadTheSameRowsFirst):
     """There are fewer places than the first step needs: processes play several slots until the second one."""
 
+    rules = ("6.3a",)
     options = UNALIGNED | ReceiversReadTheSameRowsFirst.options
     places = PlacePlan(missing=2)
 

@@ -63,6 +63,8 @@ class RowsAreOvertakenOnTheWayToTheirKey(Rescaled):
     """Rows of a split wait on a forward edge at map 1; the split's new reader feeds map 2, which overtakes them on the
     way to the same key. Unless the job drains in phases, nearest to the sinks first."""
 
+    rules = ("3.3a",)
+
     def declare(self, job: WorkloadBuilder) -> None:
         source = job.source(kind="ranges", rows=120, parallelism=3, cost_ms=0.02, keys=4, timed=None)
         first = job.repartition(source, "forward", cost_ms=1.0)
@@ -74,6 +76,7 @@ class SeveralRescalesInARow(Rescaled):
     """Each resume comes before the rows of the one before have been read: layers of layers, filtered again and
     again."""
 
+    rules = ("3.2",)
     resumes_max = 6
     pace = Pace(work_ms=0.5)
 
@@ -90,6 +93,7 @@ class ResumedInTheMiddleOfDraining(Rescaled):
     """The checkpoint was triggered while the job drained: a restore from it drains again, at any parallelism, and so
     does one at the same parallelism."""
 
+    rules = ("3.5",)
     resumes_max = 4
     pace = Pace(control_ms=3.0, work_ms=0.5)
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
@@ -119,6 +123,7 @@ class ReleasedWhileACheckpointIsPending(Rescaled):
     has not reached, reads, sends to K, then snapshots: restored, K reads the younger row first. A release names the
     checkpoints that are pending, and is followed when they have ended at the subtask."""
 
+    rules = ("3.4a",)
     resumes_max = 5
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
     pace = Pace(data_ms=30.0, control_ms=0.3, work_ms=0.5, step_ms=0.05)
@@ -147,6 +152,7 @@ class ReleasedWhileACheckpointIsPending(Rescaled):
 class FaultsWhileTheJobDrains(Rescaled):
     """A slot is killed, a checkpoint is given up, or somebody else takes the job over, right after a release."""
 
+    rules = ("3.4a",)
     resumes_max = 2
     faults = FaultPlan(rescale_share=0.5)
 
@@ -174,6 +180,7 @@ class ASavepointOutlivesItsGeneration(Rescaled):
     """A slot is killed while a savepoint is written, and the next generation drains. Its subtasks never hear of the
     savepoint, so no release waits for it."""
 
+    rules = ("3.4b",)
     pace = Pace(work_ms=60.0)
     resumes_max = 3
 
@@ -203,6 +210,7 @@ class CancelledAndResumed(Scenario):
     and again: what was committed before and what comes after are the output of one run."""
 
     section = 3
+    rules = ("3.2",)
     options = (
         FULL
         | OFTEN
@@ -233,6 +241,7 @@ class BroadcastsAtAnotherParallelism(Rescaled):
     of subtask 0. Where they have not, they read them first."""
 
     section = 6
+    rules = ("6.1",)
     resumes_max = 5
     is_keyed: ClassVar[bool] = True
     all_get_all: ClassVar[bool] = False
@@ -254,12 +263,14 @@ class BroadcastsAtAnotherParallelism(Rescaled):
 class BroadcastsAndOperatorStateAtAnotherParallelism(BroadcastsAtAnotherParallelism):
     """The same with rows that wait in operator state, which is dealt out: a row waits where its rule is not known."""
 
+    rules = ("6.2",)
     is_keyed = False
 
 
 class UnionListsAtAnotherParallelism(BroadcastsAndOperatorStateAtAnotherParallelism):
     """The same with a list that every subtask gets whole: it takes the rows that are its own now, and stores those."""
 
+    rules = ("6.2",)
     all_get_all = True
 
 

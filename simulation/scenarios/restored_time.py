@@ -49,6 +49,7 @@ class AnIdleOwnerHasUnreadRows(_OneSource):
     """A source comes back from a pause. Some subtasks behind it have read on; to another one, which is idle, "active"
     and rows are on their way. A vertex below is rescaled. No row is late: all come from one split."""
 
+    rules = ("5.2d",)
     resumes_max = 1
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -78,6 +79,7 @@ class TheWatermarkOfASilentSourceIsInFlight(_OneSource):
     """A watermark is on its way, and no row, to some subtasks; then the job is rescaled, and the source says nothing
     for long. All subtasks reach that watermark meanwhile."""
 
+    rules = ("5.2e",)
     resumes_max = 1000  # it looks at every checkpoint
 
     def __init__(self) -> None:
@@ -116,6 +118,7 @@ class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
     it is rescaled, and the source says nothing for long. All that is behind it reaches that watermark meanwhile."""
 
     section = 5
+    rules = ("5.2f",)
     options = FULL | {"pipeline.auto-watermark-interval": "300 ms", "execution.checkpointing.interval": "40 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     resumes_max = 1000  # it looks at every checkpoint
@@ -172,6 +175,8 @@ class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
 class ASourceWithoutSplitsHasNotBeenAsked(AClockHasNotBeenAskedSinceItsLastRow):
     """The same of a source that has no splits, and so no state that would go to another subtask with one."""
 
+    rules = ("5.2f",)
+
     def declare_clock(self, job: WorkloadBuilder) -> Stream:
         return self.declare_source(job, names_splits=False)
 
@@ -207,6 +212,7 @@ class AClockHasSubtasksWithoutRows(Rescaled):
     clock says by itself that they are idle, and time advances behind it, long before the source ends."""
 
     section = 5
+    rules = ("5.2g",)
     options = FULL | OFTEN
     resumes_max = 1000  # it looks at every checkpoint
 
@@ -243,6 +249,8 @@ class ASourceHasMoreSubtasksThanSplits(AClockHasSubtasksWithoutRows):
     """A subtask of a source has no split and may get one later, after a start and after a rescale. Its splits have no
     timeout. Time advances behind it, long before the source ends."""
 
+    rules = ("5.9",)
+
     def declare(self, job: WorkloadBuilder) -> None:
         scripts = (Script(0, 0, tuple(slowly(0, 200))),)
         self.timed = scripted(job, scripts, cost_ms=0.02, timeout_ms=10**6, at_source=True, without_splits=1)
@@ -254,6 +262,7 @@ class AllSourcesAreSilentTheOneAheadFirst(Rescaled):
     behind them reaches the time of the one ahead before either comes back."""
 
     section = 5
+    rules = ("5.8",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "25 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     resumes_max = 1000  # it looks at every checkpoint
@@ -303,6 +312,7 @@ class TimersRegisteredLate(Rescaled):
     next watermark. Whoever owns these keys then, and whatever others have said, the timers wait for it."""
 
     section = 5
+    rules = ("5.1c",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "10 ms"}
     resumes_max = 4
 

@@ -18,6 +18,7 @@ class CheckpointBeforeRecoveredDataIsRead(Scenario):
     unread of each layer is in that checkpoint, and once only."""
 
     section = 3
+    rules = ("3.1",)
     options = UNALIGNED | {"penstock.network.window-bytes": 20_000, "penstock.network.output-queue-bytes": 20_000}
     pace = Pace(data_ms=1.0, work_ms=0.5)
 
@@ -46,6 +47,7 @@ class RestoredWhileItIsRestored(Scenario):
     restore reads the same checkpoint."""
 
     section = 3
+    rules = ("3.1",)
     options = UNALIGNED
     pace = Pace(control_ms=3.0)
 
@@ -70,6 +72,7 @@ class FinalWatermarkOfOneOfTwo(Scenario):
     included."""
 
     section = 5
+    rules = ("5.2a",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 

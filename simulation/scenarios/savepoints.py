@@ -21,6 +21,7 @@ class StopTakesNothingBehindItsSnapshot(Scenario):
     transactions shows twice. From its snapshot on it takes no row, until the job ends or the savepoint has failed."""
 
     section = 9
+    rules = ("9.3a",)
     options = UNALIGNED
     pace = Pace(step_ms=0.5)
     faults = FaultPlan(kinds=("stop_with_savepoint",), count=2, gap_ms=30.0)
@@ -50,6 +51,7 @@ class StopFailsInsideARow(Scenario):
     and carried out behind it, the snapshot suspends the subtask for ever. The job continues after each such failure."""
 
     section = 9
+    rules = ("9.3b",)
     options = TIMEOUT | {
         "penstock.network.overdraft-bytes-max": 0,
         "penstock.network.output-queue-bytes": 900,
@@ -72,6 +74,7 @@ class DrainFailsBehindTheEndOfItsSources(Scenario):
     from it, the job loses the rest of its rows."""
 
     section = 9
+    rules = ("9.5",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("drain_with_savepoint",), count=3, gap_ms=50.0)
 
@@ -103,6 +106,7 @@ class StopBehindAFailedFinalCheckpoint(Scenario):
     comes too late behind the job's end, is called not taken, and its directory, which the log names, is deleted."""
 
     section = 9
+    rules = ("9.4b",)
     options = UNALIGNED | {"execution.checkpointing.timeout": "20 s"}
 
     def __init__(self) -> None:
@@ -134,6 +138,7 @@ class SavepointCommitsNothing(Scenario):
     the log is committed: output that a savepoint has prepared is prepared again for the next checkpoint."""
 
     section = 11
+    rules = ("11.13",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("savepoint", "savepoint", "kill_slot"), count=8, gap_ms=15.0)
 
@@ -147,6 +152,7 @@ class DriverDiesBehindTheEntryOfAStop(Scenario):
     from that entry and ends: restarted below it, the job would repeat what whoever starts from the savepoint does."""
 
     section = 11
+    rules = ("11.14a",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("stop_with_savepoint",), count=1, gap_ms=60.0)
 
@@ -163,6 +169,7 @@ class NextDriverNamesTheSavepoint(DriverDiesBehindTheEntryOfAStop):
     driver ends the job. Unless it names the savepoint, the user knows of the earlier one only, starts from there, and
     gets output twice."""
 
+    rules = ("11.14c",)
     faults = FaultPlan()
 
     def __init__(self) -> None:
@@ -221,6 +228,8 @@ class SavepointDirectoryFillsUp(_WithoutRoom):
     """The store has no room for some objects of savepoints, or does not answer, although it has written them. These
     savepoints fail, and what was written of them takes the room that others need, unless it is deleted."""
 
+    rules = ("11.21b",)
+
     def __init__(self) -> None:
         super().__init__()
         self._written = 0
@@ -237,6 +246,7 @@ class SavepointStorageIsSilent(_WithoutRoom):
     checkpoints that are not acknowledged do; what is written after all is deleted. Checkpoints continue, and nobody
     waits for ever."""
 
+    rules = ("11.21d",)
     options = UNALIGNED | {"execution.checkpointing.timeout": "2 s"}
 
     def __init__(self) -> None:
@@ -257,6 +267,8 @@ class SavepointDirectoryIsRemoved(_WithoutRoom):
     """Somebody removes the directory of a savepoint while it is written. The savepoint fails, and the job, which needs
     nothing of it, continues."""
 
+    rules = ("11.21c",)
+
     def on_written(self) -> None:
         shared = self.cluster.shared
         pending = list(self.cluster.drivers[-1].host.master.savepoints.pending)
@@ -272,6 +284,7 @@ class SavepointNameIsTaken(Scenario):
     Written into one of them, it would find that the metadata exist, fail, and delete what is there."""
 
     section = 11
+    rules = ("11.21a",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("savepoint",), count=4, gap_ms=15.0)
 

@@ -43,9 +43,11 @@ TIMEOUT = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "2 
 
 
 class Scenario:
-    """Runs a schedule once. The class's docstring describes the schedule; `section` is that of the protocol's rules."""
+    """Runs a schedule once. The class's docstring describes the schedule; `section` is that of the protocol's rules.
+    `rules`: the numbers of those that it proves, with the letter of the schedule if a rule has several."""
 
     section: ClassVar[int]
+    rules: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[dict[str, Any]] = {}
     pace: ClassVar[Pace] = Pace()
     faults: ClassVar[FaultPlan] = FaultPlan()

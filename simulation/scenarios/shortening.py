@@ -34,6 +34,8 @@ class DriverPausedAcrossAShortening(_LongJob):
     publishes on, and deletes the fence with everything else below the base. The sleeper wakes up, and creates its entry
     at the free position: create-if-absent says that it is the first. It must not believe it."""
 
+    rules = ("11.5a",)
+
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster = self.cluster
         if what != "create" or who is not cluster.drivers[0].process or self.count:
@@ -51,6 +53,8 @@ class TwoFreshStarts(_LongJob):
     """Two drivers start one job afresh. The first one has listed the log, which is empty, and sleeps. The second one
     puts its fence at position 0, publishes on, and deletes what lies below the base. The sleeper wakes up, and creates
     its fence at position 0, which is free again. It is refused: the job has a log, and nothing is deployed."""
+
+    rules = ("11.5c",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         cluster, first = self.cluster, self.cluster.drivers[0]
@@ -71,6 +75,7 @@ class ListLacksTheNewestEntry(DriverPausedAcrossAShortening):
     because a client has kept that. Such a list lacks the driver's own entry, so it proves nothing about the position,
     and the driver lists again."""
 
+    rules = ("11.6",)
     LACKING_MAX = 2
 
     def __init__(self) -> None:
@@ -110,6 +115,8 @@ class DriverIsFencedWhileItReadsTheLog(_LongJob):
     over, publishes on, and deletes what the sleeper is about to read. It lists the log, and stops as one that has lost
     the job: nothing is damaged."""
 
+    rules = ("11.7",)
+
     def __init__(self) -> None:
         super().__init__()
         self._has_slept = False
@@ -134,6 +141,8 @@ class DriverKilledBeforeItDeletes(_LongJob):
     """A driver dies between the entry that names a higher base and the deletion of what lies below it. Its successor
     takes over the log as the entry says, and deletes what was left."""
 
+    rules = ("11.3b", "11.8")
+
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what == "create" and detail.startswith(LOG_FOLDER) and self.is_shortened and self.count < 3:
             self.count += 1
@@ -143,6 +152,8 @@ class DriverKilledBeforeItDeletes(_LongJob):
 class TakeoverWhileTheLogIsShortened(_LongJob):
     """A driver that resumes the job has listed the log and sleeps, while the running one publishes on and deletes what
     was listed. The position behind the end of that listing is free by now, and a fence there fences nobody."""
+
+    rules = ("11.3a", "11.5b")
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,6 +180,8 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
 class ShorteningOnAFullDisk(_LongJob):
     """The disk is full again and again: entries are refused, and so is the deletion of older ones. The log stays
     readable, and what could not be deleted is deleted later."""
+
+    rules = ("11.4",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         if what in ("create", "delete") and str(detail).startswith(LOG_FOLDER) and self.is_shortened:

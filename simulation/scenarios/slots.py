@@ -20,6 +20,7 @@ class SpeculativeCopies(Scenario):
     again. Each slot has a copy, which is a spare, and takes over only when the first one is lost."""
 
     section = 12
+    rules = ("12.1a", "12.1b")
     options = UNALIGNED
     pace = Pace(slot_start_ms=30.0)
     faults = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=100.0, speculation_share=1.0)
@@ -51,6 +52,7 @@ class SlotThatTheDriverGaveUpLivesOn(Scenario):
     writes carries an old generation, and counts for nothing."""
 
     section = 12
+    rules = ("12.1",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("break_control_link",), count=3, gap_ms=80.0, speculation_share=1.0)
 
@@ -66,6 +68,7 @@ class SlotsOutliveTheirDriver(Scenario):
     resumed the job, in the same directory."""
 
     section = 12
+    rules = ("12.1",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("kill_driver_unnoticed",), count=2, gap_ms=100.0)
 
@@ -80,6 +83,7 @@ class ConnectionsBreakWhileProcessesLive(Scenario):
     generation follows, not one for each."""
 
     section = 12
+    rules = ("12.2",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("break_data_link",), count=3, gap_ms=100.0)
 
@@ -96,6 +100,7 @@ class SlotHangsDuringARelease(Scenario):
     """
 
     section = 12
+    rules = ("12.3",)
     options = UNALIGNED | {"task.cancellation.timeout": "2 s", "heartbeat.timeout": "60 s"}
     faults = FaultPlan(kinds=("kill_slot_with_a_stuck_one",), count=1, gap_ms=60.0)
 
@@ -109,6 +114,7 @@ class GenerationEndsInsideAStep(Scenario):
     of the generation runs any more, and its handles of state are of no use."""
 
     section = 12
+    rules = ("12.2",)
     options = UNALIGNED | {"penstock.slice.target": "20 ms", "penstock.parking.enabled": False}
     interleaves = True
     pace = Pace(slot_start_ms=5.0, control_ms=10.0, data_ms=0.5)
@@ -131,6 +137,7 @@ class SlotLeavesDuringARelease(Scenario):
     killed in the middle, and Spark would report a crash."""
 
     section = 12
+    rules = ("12.2",)
     options = GenerationEndsInsideAStep.options
     interleaves = True
     pace = GenerationEndsInsideAStep.pace
@@ -147,6 +154,7 @@ class DriverIsSuspended(Scenario):
     Heartbeats and the answer of the commit have come meanwhile, and wait for it: nobody was silent but itself."""
 
     section = 12
+    rules = ("12.12a", "12.12b", "12.12c")
     options = UNALIGNED
     pace = Pace(work_ms=30.0)
 
@@ -170,6 +178,7 @@ class StorageIsAwayDuringARestart(Scenario):
     attempts before the storage is back."""
 
     section = 12
+    rules = ("12.13",)
     options = UNALIGNED | {"restart-strategy.fixed-delay.delay": "300 ms", "execution.checkpointing.interval": "50 ms"}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:

@@ -23,6 +23,7 @@ class OneListYieldedAgainAndAgain(Scenario):
     list, changed in place; between chained functions and until they are encoded they must not be the same."""
 
     section = 7
+    rules = ("7.2",)
     options = UNALIGNED
     faults = KILLS
 
@@ -44,6 +45,7 @@ class BarrierWaitsForAGenerator(Scenario):
     and nothing else of the subtask runs meanwhile; a snapshot never lies inside a row."""
 
     section = 7
+    rules = ("7.1",)
     options = UNALIGNED | {"penstock.network.overdraft-bytes-max": 0, "penstock.network.output-queue-bytes": 900}
     faults = KILLS
 
@@ -63,6 +65,7 @@ class ParkedWithASlowNeighbour(Scenario):
     snapshot, whatever others do, and gets up when its slot's data is written."""
 
     section = 7
+    rules = ("7.3",)
     options = UNALIGNED | {"penstock.parking.enabled": True}
     pace = Pace(step_ms=0.5)
     faults = KILLS
@@ -91,6 +94,7 @@ class StateChangedBehindTheBarrier(Scenario):
     here, and every row changes its key's lists in place."""
 
     section = 8
+    rules = ("8.1",)
     options = TIMEOUT | {"penstock.parking.enabled": False}
     pace = Pace(step_ms=4.0)
     faults = FaultPlan(kinds=("kill_slot",), count=5, gap_ms=120.0)
@@ -110,6 +114,7 @@ class StateChangedBetweenRanges(Scenario):
     is half written, a list in an entry that comes later. What is written is what was there at the barrier."""
 
     section = 8
+    rules = ("8.1",)
     options = TIMEOUT | {"penstock.parking.enabled": False, "pipeline.max-parallelism": 4}
     pace = Pace(step_ms=2.0, scale=replace(SMALL, state_entries_per_batch=1, state_range_bytes=1))
     faults = FaultPlan(kinds=("kill_slot",), count=5, gap_ms=120.0)
@@ -128,6 +133,7 @@ class ColumnsChangedBetweenBlocks(StateChangedBetweenRanges):
     """A slice changes slots of a table of which the writer has copied some blocks and not the others. What was there
     before is in the log of the snapshot's view by then, so that the block holds what was there at the barrier."""
 
+    rules = ("8.1",)
     pace = Pace(step_ms=2.0, scale=replace(SMALL, columnar_range_bytes=1))
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -140,6 +146,7 @@ class EntriesChangedBeforeTheirChangesAreWritten(StateChangedBetweenRanges):
     before the writer reads the entry, or while its object waits to be pickled. The entry is kept as it was, the object
     is copied, and an entry that did not exist is not there."""
 
+    rules = ("8.1",)
     options = StateChangedBetweenRanges.options | {"execution.checkpointing.incremental": True}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:

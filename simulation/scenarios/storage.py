@@ -16,6 +16,7 @@ class StoreIgnoresConditions(Scenario):
     anything runs."""
 
     section = 11
+    rules = ("11.10",)
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
         self.cluster.shared.ignores_conditions = True
@@ -31,6 +32,7 @@ class SegmentIsDamaged(Scenario):
     """
 
     section = 3
+    rules = ("3.6a",)
     options = UNALIGNED | {"execution.checkpointing.num-retained": 2}
 
     def observe(self, what: str, who: Any, detail: Any) -> None:
@@ -57,6 +59,7 @@ class NewJobFromACheckpoint(Scenario):
     segments, commits what that checkpoint had prepared, and leaves the old directory as it is."""
 
     section = 3
+    rules = ("3.8a",)
     options = UNALIGNED
     faults = FaultPlan(kinds=("kill_slot",), count=2, gap_ms=120.0)
 
@@ -91,6 +94,7 @@ class ClaimOutlivesItsDriver(Scenario):
     the claimed one is still retained: the next driver restores the own one, and reads no other."""
 
     section = 3
+    rules = ("3.8b",)
     options = UNALIGNED | {
         "execution.checkpointing.num-retained": 3,
         "execution.state-recovery.claim-mode": "CLAIM",
@@ -121,6 +125,8 @@ class ClaimOutlivesItsDriver(Scenario):
 class KilledWhileItDeletesWhatItClaimed(ClaimOutlivesItsDriver):
     """A job has claimed the checkpoint that it started from, and its driver is killed behind the first object of that
     which it deletes. The metadata are still there, so the next driver knows what is left of it, and deletes it."""
+
+    rules = ("3.8c",)
 
     def __init__(self) -> None:
         super().__init__()

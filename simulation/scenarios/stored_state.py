@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import SlotAck
@@ -36,6 +36,7 @@ class StatesAreStoredWholeNextToCheckpoints(Scenario):
     is deleted with them. Named again later, it is missing; kept, it stays for ever."""
 
     section = 11
+    rules: ClassVar[tuple[str, ...]] = ("11.22b", "11.22d")
     options = UNALIGNED | {
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.incremental": True,
@@ -55,6 +56,7 @@ class StatesAreStoredWholeNextToCheckpoints(Scenario):
 class StatesAreStoredWholeNextToSeveralCheckpoints(StatesAreStoredWholeNextToCheckpoints):
     """The same, with RocksDB, and with several checkpoints at once: only one of them is the first to name a state."""
 
+    rules = ("11.22b",)
     options = StatesAreStoredWholeNextToCheckpoints.options | {
         "execution.checkpointing.max-concurrent-checkpoints": 4,
         "state.backend.type": "rocksdb",
@@ -68,6 +70,7 @@ class LargeStatesAreStoredNextToCheckpoints(StatesAreStoredWholeNextToCheckpoint
     """Large states change all the time, and their chains become long again and again. A checkpoint that begins a chain
     again takes as long as the state is large; so most of the time that happens next to checkpoints."""
 
+    rules = ("11.22a",)
     faults = FaultPlan()
 
     def __init__(self) -> None:
@@ -97,6 +100,7 @@ class PredecessorIsSubsumed(WithLeftovers):
     """Checkpoint 3 is pending, and names a segment of 1. Checkpoint 2 completes, does not need that segment, and 1 is
     not retained any more: deleted now, it is missing when 3 is restored. It stays until 3 has ended, and not longer."""
 
+    rules = ("11.17",)
     names_stored_state = True
     options = SEVERAL
     pace = Pace(work_ms=5.0, upload_ms=(0.0, 40.0))
@@ -125,6 +129,7 @@ class StateOutlivesItsCheckpoint(Scenario):
     lost."""
 
     section = 11
+    rules = ("11.18a",)
     names_stored_state = True
     options = UNALIGNED
     faults = FaultPlan(kinds=("kill_slot", "kill_driver", "kill_slot"), count=6, gap_ms=40.0)
@@ -149,6 +154,7 @@ class StoredStateIsDealtOutAgain(Rescaled):
     two subtasks have restored parts is named by neither: a third one would later restore it twice."""
 
     section = 11
+    rules = ("11.18b",)
     options = UNALIGNED | {"execution.checkpointing.incremental": True}
 
     def __init__(self) -> None:
@@ -177,6 +183,7 @@ class StorageStaysWithinTwiceOfWhatLives(Scenario):
     least half of the earlier segments that it keeps; and the state of this job only grows."""
 
     section = 11
+    rules = ("11.18c",)
     names_stored_state = is_parallel = True
 
     def declare(self, job: WorkloadBuilder) -> None:
@@ -200,6 +207,7 @@ class SavepointsNameNothing(Scenario):
     no predecessor: what the checkpoints around it name of earlier ones, it writes."""
 
     section = 11
+    rules = ("11.19",)
     names_stored_state = True
     options = UNALIGNED
     faults = FaultPlan(kinds=("savepoint", "savepoint", "kill_slot"), count=8, gap_ms=15.0)

@@ -41,6 +41,7 @@ class JobEndsBeforeTheNextSweep(WithLeftovers):
     """Segments of a checkpoint that was given up stay for ever: their writer was told that it had failed, so nobody
     knows of them, and the job ends before it looks for such the next time. (Found by a random seed.)"""
 
+    rules = ("11.11b",)
     options = UNALIGNED
 
     def __init__(self) -> None:
@@ -59,6 +60,8 @@ class JobEndsBeforeTheNextSweep(WithLeftovers):
 class OneObjectCannotBeDeleted(JobEndsBeforeTheNextSweep):
     """The store refuses to delete one of the objects that the job leaves behind, and all the others stay with it.
     (Found by a random seed.)"""
+
+    rules = ("11.11b",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,6 +84,7 @@ class FencedDriverLeavesMetadata(WithLeftovers):
     """A driver has written metadata, and is fenced before it has put them in the log. The job ends before any of its
     checkpoints has a larger number, and the metadata stay for ever. (Found by a random seed.)"""
 
+    rules = ("11.11b",)
     options = UNALIGNED | {"execution.checkpointing.interval": "40 ms"}
 
     def __init__(self) -> None:
@@ -105,6 +109,7 @@ class ResumedAfterItsEnd(WithLeftovers):
     what is left. It says that the job has ended, and changes nothing: only its fence is new in the log. (Found by a
     random seed.)"""
 
+    rules = ("11.11",)
     options = UNALIGNED
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ class ProcessingTimersOverRestarts(Rescaled):
     though the function never asks again, and nothing fires them at the end of input."""
 
     section = 5
+    rules = ("5.5a",)
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     nap_ms, cost_ms = 250, 0.05
@@ -81,6 +82,8 @@ class ProcessingTimersWaitForTheEndOfDraining(ProcessingTimersOverRestarts):
     """Timers of processing time are due when the job is resumed with rows in flight. None fires before the job has
     drained; then each does, once."""
 
+    rules = ("5.5b",)
+
     nap_ms, cost_ms = 30, 2.0
     resumes_max = 2
 
@@ -109,6 +112,7 @@ class ProcessingTimersThatAreAlwaysDue(Scenario):
     the same, so that the job comes to its end, and a checkpoint to its own."""
 
     section = 5
+    rules = ("5.5c",)
     options = FULL | {"execution.checkpointing.interval": "10 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
 

@@ -15,6 +15,7 @@ from penstock.protocol.driver.adaptive_scaling import AdaptivePhase, AdaptiveSca
 from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.driver.slots import SlotProcesses, SlotRoster
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -24,6 +25,7 @@ def with_settings(patch: Patch, **changed: float) -> None:
     patch(AdaptiveScaling, "__init__", lambda self, settings: begin(self, replace(settings, **changed)))
 
 
+@breaks("12.8a")
 def an_adaptive_job_waits_for_all_its_slots(patch: Patch) -> None:
     def wait(self: Any, now: Any, now_ms: float) -> list[Any]:
         self.phase = AdaptivePhase.GATHERING
@@ -32,22 +34,27 @@ def an_adaptive_job_waits_for_all_its_slots(patch: Patch) -> None:
     patch(AdaptiveScaling, "_short", wait)
 
 
+@breaks("12.8b")
 def an_adaptive_job_does_not_wait(patch: Patch) -> None:
     with_settings(patch, settle_ms=0.0)
 
 
+@breaks("12.8c")
 def an_adaptive_job_runs_in_any_number_of_slots(patch: Patch) -> None:
     with_settings(patch, least=1)
 
 
+@breaks("12.9")
 def slots_are_lowered_whatever_is_restored(patch: Patch) -> None:
     patch(adaptive_scheduler, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
 
 
+@breaks("12.9")
 def a_checkpoint_of_fewer_slots_is_restored_in_all(patch: Patch) -> None:
     patch(job_recovery, "fitted_in_steps", lambda graph, metadata, *arguments: Fit(fitted(graph, metadata, False)))
 
 
+@breaks("12.10a")
 def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
     resize = SlotRoster.resize
 
@@ -58,18 +65,22 @@ def seats_go_when_a_job_is_lowered(patch: Patch) -> None:
     patch(SlotRoster, "resize", without_them)
 
 
+@breaks("12.10b")
 def each_place_is_a_rescale(patch: Patch) -> None:
     with_settings(patch, stabilize_ms=0.0)
 
 
+@breaks("12.10c")
 def a_spare_counts_among_those_that_must_connect(patch: Patch) -> None:
     patch(SlotProcesses, "_forget_if_spare", lambda self, process: None)
 
 
+@breaks("12.10d")
 def slots_that_a_user_gives_up_are_still_asked_for(patch: Patch) -> None:
     patch(Lifecycle, "release_unneeded", lambda self, now_ms: [])
 
 
+@breaks("12.10b")
 def rescales_follow_without_a_rest(patch: Patch) -> None:
     with_settings(patch, cooldown_ms=0.0)
 
@@ -78,6 +89,7 @@ def an_adaptive_job_has_deadlines_after_its_end(patch: Patch) -> None:
     patch(adaptive_scheduler.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
 
 
+@breaks("12.11")
 def a_rescale_outlives_its_slots(patch: Patch) -> None:
     patch(Rescales, "on_lowered", lambda self, why: None)
 

@@ -12,15 +12,18 @@ from penstock.protocol.channel import credit_pool
 from penstock.runtime.subtask import subtask_factory
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("4.2a")
 def each_channel_has_a_bound_of_its_own(patch: Patch) -> None:
     for module in (credit_pool, subtask_factory):
         patch(module, "reserved_window", lambda bound_bytes, channels: bound_bytes)
 
 
+@breaks("4.2b")
 def blocked_channels_use_up_the_bound_of_the_others(patch: Patch) -> None:
     changed = credit_pool.CreditPool._on_changed
 
@@ -32,6 +35,7 @@ def blocked_channels_use_up_the_bound_of_the_others(patch: Patch) -> None:
     patch(credit_pool.CreditPool, "_on_changed", counted)
 
 
+@breaks("4.2c")
 def credit_is_granted_in_equal_parts(patch: Patch) -> None:
     granted = credit_pool.CreditPool.granted
 
@@ -47,6 +51,7 @@ def credit_is_granted_in_equal_parts(patch: Patch) -> None:
     patch(credit_pool.CreditPool, "granted", equally)
 
 
+@breaks("4.3")
 def bounds_do_not_follow_the_rate(patch: Patch) -> None:
     of = SubtaskSettings.of
     patch(SubtaskSettings, "of", staticmethod(lambda configuration: replace(of(configuration), bound_target_ms=0.0)))

@@ -19,14 +19,17 @@ from penstock.protocol.restore.drain_phases import Draining
 from penstock.protocol.restore.rescale import Filter, Share
 from penstock.runtime.checkpoint import operator_state_restore, subtask_restore
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("6.1")
 def receivers_at_different_rows_are_not_noticed(patch: Patch) -> None:
     patch(fit, "uneven_broadcasts", lambda metadata: frozenset())
 
 
+@breaks("6.1")
 def what_is_left_of_a_broadcast_goes_to_one_receiver(patch: Patch) -> None:
     shares = rescale.shares
 
@@ -38,6 +41,7 @@ def what_is_left_of_a_broadcast_goes_to_one_receiver(patch: Patch) -> None:
     patch(rescale, "shares", to_one)
 
 
+@breaks("6.1")
 def broadcast_state_is_that_of_one_subtask_only(patch: Patch) -> None:
     restore = operator_state_restore.restore_operator_state
 
@@ -48,23 +52,28 @@ def broadcast_state_is_that_of_one_subtask_only(patch: Patch) -> None:
     patch(subtask_restore, "restore_operator_state", of_the_old_ones)
 
 
+@breaks("6.2")
 def operator_lists_are_not_dealt_out(patch: Patch) -> None:
     patch(operator_state_restore, "_dealt_rows", lambda items, new, subtask: [i for of_one in items for i in of_one])
 
 
+@breaks("6.2")
 def union_lists_are_dealt_out(patch: Patch) -> None:
     patch(operator_state_restore, "UNION", "no kind of state")
 
 
+@breaks("6.2")
 def state_of_functions_is_not_brought_up_to_date(patch: Patch) -> None:
     patch(CheckpointedParts, "_update", lambda self, parts, checkpoint_id: None)
 
 
+@breaks("6.3b")
 def sources_emit_while_receivers_differ(patch: Patch) -> None:
     begin = Draining.__init__
     patch(Draining, "__init__", lambda self, parallelism, edges, holds_sources=False: begin(self, parallelism, edges))
 
 
+@breaks("6.3a")
 def the_second_step_never_comes(patch: Patch) -> None:
     def hold_only(self: Any, graph: Any, is_own: bool = False) -> None:
         self._job.holds_sources = True
@@ -72,11 +81,13 @@ def the_second_step_never_comes(patch: Patch) -> None:
     patch(Rescales, "continue_as", hold_only)
 
 
+@breaks("6.3a")
 def the_second_step_does_not_wait_for_receivers(patch: Patch) -> None:
     patch(JobDrain, "is_drained", property(lambda self: True))
     patch(Rescales, "_is_aligned", property(lambda self: False))
 
 
+@breaks("6.3c")
 def a_failed_checkpoint_gives_up_the_second_step(patch: Patch) -> None:
     not_taken = Rescaling.on_not_taken
 
@@ -87,6 +98,7 @@ def a_failed_checkpoint_gives_up_the_second_step(patch: Patch) -> None:
     patch(Rescaling, "on_not_taken", give_up)
 
 
+@breaks("6.3d")
 def held_sources_are_asked_to_end(patch: Patch) -> None:
     running = CheckpointCoordinator.on_running
     patch(CheckpointCoordinator, "on_running", lambda self, *arguments: running(self, *arguments[:5]))

@@ -17,10 +17,12 @@ from penstock.protocol.subtask import barrier_handler
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("2.7")
 def segments_wait_for_each_other(patch: Patch) -> None:
     start_waiting = SegmentUploads._start_waiting
 
@@ -42,10 +44,12 @@ class _EndedLast(deque[int]):
         self.append(checkpoint_id)
 
 
+@breaks("2.3b")
 def ends_of_long_ago_are_forgotten(patch: Patch) -> None:
     patch(barrier_handler, "EndedCheckpoints", _EndedLast)
 
 
+@breaks("11.15")
 def an_older_checkpoint_follows_a_newer_one(patch: Patch) -> None:
     def publish(self: Any, checkpoint: Any) -> Any:
         self._step("publish", self._after(PublicationState.WRITING))
@@ -54,11 +58,13 @@ def an_older_checkpoint_follows_a_newer_one(patch: Patch) -> None:
     patch(Publication, "publish", publish)
 
 
+@breaks("11.16")
 def output_is_committed_with_each_checkpoint_that_names_it(patch: Patch) -> None:
     for module in (assembly, checkpoints):
         patch(module, "without_committables", lambda subtasks, newest_id: subtasks)
 
 
+@breaks("9.4a")
 def a_checkpoint_follows_the_final_one(patch: Patch) -> None:
     publish = Publication.publish
 
@@ -69,14 +75,17 @@ def a_checkpoint_follows_the_final_one(patch: Patch) -> None:
     patch(Publication, "publish", forgetful)
 
 
+@breaks("12.2")
 def segments_that_are_being_stored_are_not_waited_for(patch: Patch) -> None:
     patch(SnapshotWriter, "is_storing", property(lambda self: False))
 
 
+@breaks("3.6c")
 def a_restart_does_not_wait_for_queued_publications(patch: Patch) -> None:
     patch(LogConversations, "is_idle", property(lambda self: self._current is None))
 
 
+@breaks("2.8a")
 def expired_checkpoints_change_no_limit(patch: Patch) -> None:
     situation = CheckpointCoordinator._situation
     patch(
@@ -90,6 +99,7 @@ class _EndInItsTurn(NamedTuple):
     checkpoint_id: int
 
 
+@breaks("2.8b")
 def what_has_ended_waits_for_its_turn(patch: Patch) -> None:
     step = SnapshotWriter.step
 

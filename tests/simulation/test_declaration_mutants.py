@@ -15,10 +15,12 @@ from penstock.state import restored
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.ttl import TimeToLive
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("8.5")
 def fields_of_rows_are_found_by_their_place(patch: Patch) -> None:
     fields = type_evolution._fields_evolution
 
@@ -37,6 +39,7 @@ def fields_of_rows_are_found_by_their_place(patch: Patch) -> None:
     patch(type_evolution, "_fields_evolution", by_place)
 
 
+@breaks("8.5")
 def added_fields_take_the_number_of_the_row(patch: Patch) -> None:
     fields = type_evolution._fields_evolution
 
@@ -55,6 +58,7 @@ def added_fields_take_the_number_of_the_row(patch: Patch) -> None:
     patch(type_evolution, "_fields_evolution", filled)
 
 
+@breaks("8.5")
 def the_newest_run_is_left_out_where_types_have_changed(patch: Patch) -> None:
     fitted = restored.RestoringBackend._fitted
 
@@ -69,11 +73,13 @@ def the_newest_run_is_left_out_where_types_have_changed(patch: Patch) -> None:
     patch(restored.RestoringBackend, "_fitted", without)
 
 
+@breaks("8.5")
 def a_change_of_the_backend_restores_the_first_run_only(patch: Patch) -> None:
     made = RocksDBStateBackend._new_table
     patch(RocksDBStateBackend, "_new_table", lambda self, declared, codec, runs: made(self, declared, codec, runs[:1]))
 
 
+@breaks("8.5")
 def the_longest_time_to_live_counts(patch: Patch) -> None:
     of, longest_ms = TimeToLive.of, [0]
 

@@ -18,18 +18,22 @@ from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.runtime.subtask.subtask_mail import StepResult
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("2.5")
 def the_timeout_is_ignored_at_the_input(patch: Patch) -> None:
     patch(barrier_handler._Alignment, "is_overdue", lambda self, now_ms: False)
 
 
+@breaks("2.5")
 def the_timeout_is_ignored_at_the_output(patch: Patch) -> None:
     patch(SubtaskMachine, "_turn_outputs", lambda self, now_ms: [])
 
 
+@breaks("2.5")
 def the_timeout_starts_again_at_each_vertex(patch: Patch) -> None:
     snapshot = BarrierHandler._snapshot
 
@@ -40,6 +44,7 @@ def the_timeout_starts_again_at_each_vertex(patch: Patch) -> None:
     patch(BarrierHandler, "_snapshot", young)
 
 
+@breaks("2.5")
 def barriers_do_not_grow_older_in_output_queues(patch: Patch) -> None:
     pop = OutputChannel.pop
 
@@ -51,6 +56,7 @@ def barriers_do_not_grow_older_in_output_queues(patch: Patch) -> None:
     patch(OutputChannel, "pop", young)
 
 
+@breaks("4.4")
 def outputs_block_inside_a_slice(patch: Patch) -> None:
     """Once a slice has begun it waits for room until it is finished, and only credit is looked at meanwhile."""
     step = Subtask.step
@@ -86,6 +92,7 @@ def pauses_follow_each_other(patch: Patch) -> None:
     patch(Parking, "begin", begin)
 
 
+@breaks("3.4b")
 def a_release_waits_for_a_checkpoint_that_has_ended(patch: Patch) -> None:
     """Hold until the coordinator says that the checkpoint is over, too."""
 

@@ -14,6 +14,7 @@ from penstock.state.rocksdb.disk_walk import DiskWalk
 from penstock.state.row_backend import RowStateBackend
 from penstock.state.ttl import StampedType
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -21,6 +22,7 @@ LOST = r"are lost before \d+ ms are over"
 RETURNED = r"are returned of .* although they live for \d+ ms"
 
 
+@breaks("8.4a")
 def a_restore_counts_as_a_use(patch: Patch) -> None:
     stamped = RowStateBackend._stamped
 
@@ -47,6 +49,7 @@ def _used(kind: str, kept: Any, now_ms: int) -> Any:
     return now_ms, kept[1]
 
 
+@breaks("8.4a")
 def a_read_that_prolongs_a_life_is_no_change(patch: Patch) -> None:
     def read(self: Any) -> Any:
         kept = self._buckets[self._at.key_group].get(self._at.key)
@@ -59,6 +62,7 @@ def a_read_that_prolongs_a_life_is_no_change(patch: Patch) -> None:
     patch(ttl_handles.ExpiringHandle, "_read", read)
 
 
+@breaks("8.4c")
 def expired_entries_are_returned(patch: Patch) -> None:
     made = ttl_handles.ExpiringHandle.__init__
 
@@ -69,12 +73,14 @@ def expired_entries_are_returned(patch: Patch) -> None:
     patch(ttl_handles.ExpiringHandle, "__init__", longer)
 
 
+@breaks("8.4b")
 def clean_up_does_not_look_into_memory(patch: Patch) -> None:
     patch(DiskTable, "in_memory", lambda self, key, stored: stored)
     made = DiskWalk.__init__
     patch(DiskWalk, "__init__", lambda self, table, flush: made(self, table, lambda: None))
 
 
+@breaks("8.4b")
 def clean_up_removes_whole_entries(patch: Patch) -> None:
     remove = Cleanup._remove
 

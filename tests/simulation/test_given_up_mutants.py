@@ -11,18 +11,22 @@ import pytest
 from penstock.jobmaster import job_recovery, restore
 from penstock.protocol.restore import given_up
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("3.12a")
 def events_are_given_up_with_the_rows(patch: Patch) -> None:
     patch(given_up, "_numbered", lambda events, first, end: [])
 
 
+@breaks("3.12c")
 def rows_that_are_given_up_come_back(patch: Patch) -> None:
     patch(job_recovery, "without_channel_state", lambda metadata, give_up: (metadata, None))
 
 
+@breaks("3.12b")
 def channels_keep_the_numbers_of_given_up_rows(patch: Patch) -> None:
     """Let a consumer's cut stay what it was, next to a producer that begins again."""
     replace = msgspec.structs.replace
@@ -33,6 +37,7 @@ def channels_keep_the_numbers_of_given_up_rows(patch: Patch) -> None:
     patch(msgspec.structs, "replace", as_applied)
 
 
+@breaks("3.12d")
 def receivers_keep_their_own_broadcast_state(patch: Patch) -> None:
     patch(restore, "with_state_of_one", lambda metadata, unequal: metadata)
 

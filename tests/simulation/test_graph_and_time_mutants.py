@@ -18,6 +18,7 @@ from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.runtime.checkpoint.in_flight_restore import InFlightRestore
 from penstock.runtime.subtask import source_alignment
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -25,10 +26,12 @@ Patch = Callable[[Any, str, Any], None]
 # ---- changed graphs -------------------------------------------------------------------------------------------------
 
 
+@breaks("3.7")
 def rows_on_vanished_edges_are_dropped(patch: Patch) -> None:
     patch(fit, "edges_in_flight", lambda metadata: frozenset())
 
 
+@breaks("3.7")
 def new_edges_start_at_the_furthest_producer(patch: Patch) -> None:
     def furthest(self: Any, edge: Any) -> ChannelTime:
         told = [s.watermark_ms for s in self._old.metadata.subtasks if s.watermark_ms is not None]
@@ -37,6 +40,7 @@ def new_edges_start_at_the_furthest_producer(patch: Patch) -> None:
     patch(InFlightRestore, "_start_of_new_edge", furthest)
 
 
+@breaks("3.7")
 def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
     part = restore.SubtaskRestore.part
 
@@ -54,10 +58,12 @@ def parts_are_looked_for_in_the_vertex_of_the_head(patch: Patch) -> None:
 # ---- idleness -------------------------------------------------------------------------------------------------------
 
 
+@breaks("10.4a")
 def a_split_is_idle_only_when_all_are_quiet(patch: Patch) -> None:
     patch(idleness.IdleTimers, "is_silent", lambda self, split: self.all_quiet)
 
 
+@breaks("10.4b")
 def idle_timers_count_the_time_of_draining(patch: Patch) -> None:
     made = idleness.IdleTimers.__init__
 
@@ -69,6 +75,7 @@ def idle_timers_count_the_time_of_draining(patch: Patch) -> None:
     patch(idleness.IdleTimers, "pause", lambda self: None)
 
 
+@breaks("10.4a")
 def restores_forget_that_idle_was_said(patch: Patch) -> None:
     in_flight = restore.SubtaskRestore.in_flight
     patch(restore.SubtaskRestore, "in_flight", lambda self: replace(in_flight(self), idle=False))
@@ -77,6 +84,7 @@ def restores_forget_that_idle_was_said(patch: Patch) -> None:
 # ---- floors ---------------------------------------------------------------------------------------------------------
 
 
+@breaks("5.3")
 def a_restart_forgets_the_floors(patch: Patch) -> None:
     in_flight = restore.SubtaskRestore.in_flight
 
@@ -87,10 +95,12 @@ def a_restart_forgets_the_floors(patch: Patch) -> None:
     patch(restore.SubtaskRestore, "in_flight", forgets)
 
 
+@breaks("5.3")
 def floors_are_in_no_snapshot(patch: Patch) -> None:
     patch(progress.EventTime, "floors", lambda self: [])
 
 
+@breaks("5.3")
 def the_next_rescale_forgets_the_floors(patch: Patch) -> None:
     floors = rescale.floors
 
@@ -100,6 +110,7 @@ def the_next_rescale_forgets_the_floors(patch: Patch) -> None:
     patch(rescale, "floors", of_owners)
 
 
+@breaks("5.3")
 def floors_end_when_any_time_is_reached(patch: Patch) -> None:
     advance = progress.EventTime.advance
 
@@ -111,6 +122,7 @@ def floors_end_when_any_time_is_reached(patch: Patch) -> None:
     patch(progress.EventTime, "advance", forgets)
 
 
+@breaks("5.3")
 def windows_of_rows_know_no_floors(patch: Patch) -> None:
     def of_subtask(self: Any) -> int:
         return int(self._time.current_ms)
@@ -124,12 +136,14 @@ def windows_of_rows_know_no_floors(patch: Patch) -> None:
     patch(row_windows.WindowOperator, "pipe", without)
 
 
+@breaks("5.3")
 def windows_of_columns_know_no_floors(patch: Patch) -> None:
     set_time = column_windows.WindowAggregates.set_time
     without = lambda self, current_ms, floors: set_time(self, current_ms, [])  # noqa: E731
     patch(column_windows.WindowAggregates, "set_time", without)
 
 
+@breaks("5.7")
 def limits_of_a_group_are_ignored(patch: Patch) -> None:
     patch(source_alignment.SourceAlignment, "limit", lambda self, watermark_max_ms: None)
 

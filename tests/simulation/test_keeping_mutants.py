@@ -19,6 +19,7 @@ from penstock.state import restored
 from penstock.state.codecs import read_stream
 from penstock.state.heap import hash_map_snapshot
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -26,10 +27,12 @@ Patch = Callable[[Any, str, Any], None]
 # ---- state that nobody asks for --------------------------------------------------------------------------------------
 
 
+@breaks("8.2")
 def untouched_state_is_left_out_of_the_next_snapshot(patch: Patch) -> None:
     patch(restored.RestoringBackend, "_untouched", lambda self: restored.UntouchedState([], {}))
 
 
+@breaks("8.2")
 def untouched_state_is_written_with_all_key_groups(patch: Patch) -> None:
     restore = restored.RestoringBackend.restore
     whole: dict[Any, list[Any]] = {}
@@ -49,6 +52,7 @@ def untouched_state_is_written_with_all_key_groups(patch: Patch) -> None:
 # ---- functions that keep rows ----------------------------------------------------------------------------------------
 
 
+@breaks("8.3")
 def a_generation_reuses_the_functions_of_the_one_before(patch: Patch) -> None:
     made = SlotDeployment.__init__
     graphs: dict[int, Any] = {}
@@ -69,6 +73,7 @@ def a_generation_reuses_the_functions_of_the_one_before(patch: Patch) -> None:
 # ---- timers of processing time ---------------------------------------------------------------------------------------
 
 
+@breaks("5.5a")
 def timers_of_processing_time_are_in_no_snapshot(patch: Patch) -> None:
     encode = hash_map_snapshot.HashMapSnapshot.encode
 
@@ -78,6 +83,7 @@ def timers_of_processing_time_are_in_no_snapshot(patch: Patch) -> None:
     patch(hash_map_snapshot.HashMapSnapshot, "encode", others)
 
 
+@breaks("5.5a")
 def timers_of_processing_time_are_not_restored(patch: Patch) -> None:
     made = timers.Timers.__init__
 
@@ -88,10 +94,12 @@ def timers_of_processing_time_are_not_restored(patch: Patch) -> None:
     patch(timers.Timers, "__init__", without)
 
 
+@breaks("5.5c")
 def timers_of_processing_time_keep_all_turns(patch: Patch) -> None:
     patch(turns.Turns, "act_on_time", lambda self, act: act())
 
 
+@breaks("5.5b")
 def timers_of_processing_time_fire_before_draining_is_over(patch: Patch) -> None:
     take = subtask.Subtask._take_input
 

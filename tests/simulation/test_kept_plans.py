@@ -32,6 +32,7 @@ from simulation.faults.user_orders import Patience, RescaleOrders
 from simulation.plans.plan import read_plan
 from simulation.plans.running import run_plan
 from simulation.processes.present_job import PresentJob
+from tests.simulation.proofs import breaks
 from tests.simulation.test_adaptive_mutants import (
     a_spare_counts_among_those_that_must_connect,
     an_adaptive_job_has_deadlines_after_its_end,
@@ -52,6 +53,7 @@ PLANS = Path(__file__).parent / "plans"
 WORLD_SEEDS = range(100)
 
 
+@breaks("11.23d")
 def a_fenced_driver_reports_the_errors_of_its_slots(patch: Any) -> None:
     patch(JobEnding, "_with_loss", lambda ending, error: error)
 
@@ -61,6 +63,7 @@ def an_adaptive_job_may_not_grow(patch: Any) -> None:
     patch(Cluster, "_moves", lambda cluster: 0)
 
 
+@breaks("3.8d")
 def what_is_claimed_goes_at_any_end(patch: Any) -> None:
     patch(Retention, "take_claim_at_end", lambda retention, has_checkpoints: retention.claimed)
 
@@ -71,6 +74,7 @@ def what_a_killed_successor_has_left_counts_as_an_orphan(patch: Any) -> None:
     patch(PresentJob, "has_lost_its_owner", False)
 
 
+@breaks("5.2b")
 def the_last_watermark_of_one_starts_a_channel(patch: Any) -> None:
     """Ignore those that have finished, but not those that are about to."""
 
@@ -82,10 +86,12 @@ def the_last_watermark_of_one_starts_a_channel(patch: Any) -> None:
     patch(rescale, "live_start", among_unfinished)
 
 
+@breaks("5.2c")
 def idle_layers_hold_nothing_back(patch: Any) -> None:
     patch(watermark_valve._Channel, "lets_time_pass", property(lambda channel: channel.idle))
 
 
+@breaks("3.3c")
 def nothing_is_reported_between_barriers(patch: Any) -> None:
     """Report to whoever waits for the end of draining when nothing at all is left to do."""
     take_input, report_empty = Subtask._take_input, Subtask._report_empty
@@ -106,6 +112,7 @@ def nothing_is_reported_between_barriers(patch: Any) -> None:
     patch(Subtask, "_report_empty", unless_between)
 
 
+@breaks("5.1b")
 def barriers_keep_time_from_advancing(patch: Any) -> None:
     """Take every barrier that is there before the watermark is passed on."""
     patch(Turns, "take_barrier", lambda turns, take: take())
@@ -138,6 +145,7 @@ def no_first_step_of_a_restore_has_fewer_slots(patch: Any) -> None:
     patch(log_checker, "rescaled", lambda graph, before, slots: graph)
 
 
+@breaks("11.22c")
 def what_was_consolidated_counts_behind_a_whole_state(patch: Any) -> None:
     """Let a state that was stored whole have begun long ago, so that what is older may be put in its place."""
     with_consolidated = Chains._with_consolidated

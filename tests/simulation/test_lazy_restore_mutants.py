@@ -15,14 +15,17 @@ from penstock.state.first_failure import FirstFailure
 from penstock.state.rocksdb.database import Entry
 from penstock.state.rocksdb.lazy_state import LazyState, LoadingDatabase
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("3.11b")
 def what_is_missing_is_in_no_savepoint(patch: Patch) -> None:
     patch(LazyState, "at_barrier", lambda self: self.database.scan(self.prefix))
 
 
+@breaks("3.11c")
 def what_is_missing_stays_missing(patch: Patch) -> None:
     """A checkpoint of everything has what is missing, and does not load it."""
 
@@ -44,24 +47,29 @@ def what_is_missing_stays_missing(patch: Patch) -> None:
     patch(LazyState, "at_barrier", at_barrier)
 
 
+@breaks("3.11e")
 def keys_are_read_before_they_are_loaded(patch: Patch) -> None:
     patch(LoadingDatabase, "get", lambda self, key: self._database.get(key))
     patch(LoadingDatabase, "read", lambda self, keys: self._database.read(keys))
 
 
+@breaks("3.11e")
 def later_runs_override_nothing(patch: Patch) -> None:
     patch(LazyState, "_overridden", lambda self, granule, overlay, keys, values: (keys, values))
 
 
+@breaks("3.11a")
 def errors_of_a_load_are_for_the_function_only(patch: Patch) -> None:
     patch(FirstFailure, "noted", lambda self: nullcontext())
 
 
+@breaks("3.11d")
 def chains_begin_with_nothing(patch: Patch) -> None:
     is_worth_naming = Chain.is_worth_naming.fget  # type: ignore[attr-defined]
     patch(Chain, "is_worth_naming", property(lambda self: not self.runs or is_worth_naming(self)))
 
 
+@breaks("3.6b")
 def damage_that_is_found_late_is_a_failure_like_others(patch: Patch) -> None:
     """The job restarts, and finds it again."""
     patch(subtask_runner, "reason_of", lambda error: SubtaskFailureReason.FUNCTION)

@@ -12,11 +12,13 @@ from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.protocol.driver.rescaling import Rescaling
 from penstock.protocol.driver.slots import SlotRoster
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 from tests.simulation.test_savepoint_mutants import rows_are_taken_behind_a_terminating_snapshot
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("12.6")
 def metadata_describe_the_graph_that_runs_now(patch: Patch) -> None:
     assembled = Checkpoints._assembled
 
@@ -26,6 +28,7 @@ def metadata_describe_the_graph_that_runs_now(patch: Patch) -> None:
     patch(Checkpoints, "_assembled", of_now)
 
 
+@breaks("12.5b")
 def a_rescale_restarts_before_its_checkpoint_is_published(patch: Patch) -> None:
     triggered = Rescaling.on_triggered
 
@@ -44,6 +47,7 @@ def a_rescale_restarts_before_its_checkpoint_is_published(patch: Patch) -> None:
     patch(Rescaling, "look", look)
 
 
+@breaks("12.7")
 def seats_stay_when_slots_go(patch: Patch) -> None:
     patch(SlotRoster, "_retire", lambda self, first: [])
 

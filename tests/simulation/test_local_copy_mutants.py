@@ -12,6 +12,7 @@ import pytest
 from penstock.state.rocksdb.database_copies import DatabaseCopies
 from penstock.storage import local_backup
 from tests.simulation.finding import READ_DAMAGED, assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -23,10 +24,12 @@ class _AnyChecksum(int):
     __hash__ = int.__hash__
 
 
+@breaks("3.9a")
 def copies_are_believed(patch: Patch) -> None:
     patch(local_backup, "zlib", SimpleNamespace(crc32=lambda data: _AnyChecksum()))
 
 
+@breaks("3.9b")
 def a_full_disk_fails_the_checkpoint(patch: Patch) -> None:
     def give_up(self: Any, error: OSError) -> None:
         raise error
@@ -34,6 +37,7 @@ def a_full_disk_fails_the_checkpoint(patch: Patch) -> None:
     patch(local_backup.Copy, "give_up", give_up)
 
 
+@breaks("3.10")
 def copies_of_databases_are_used_at_once(patch: Patch) -> None:
     take = DatabaseCopies._take
 
@@ -46,6 +50,7 @@ def copies_of_databases_are_used_at_once(patch: Patch) -> None:
     patch(DatabaseCopies, "_take", hasty)
 
 
+@breaks("3.10")
 def nothing_is_inserted_into_a_copied_database(patch: Patch) -> None:
     opened = DatabaseCopies.open_best
 

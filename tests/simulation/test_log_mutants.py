@@ -13,10 +13,12 @@ from penstock.protocol.log.job_log import JobLog
 from penstock.protocol.log.log_operations import ListLog
 from penstock.protocol.log.publication import Publication
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("11.6")
 def an_entry_that_a_list_lacks_counts(patch: Patch) -> None:
     counts = JobLog._counts
 
@@ -29,6 +31,7 @@ def an_entry_that_a_list_lacks_counts(patch: Patch) -> None:
     patch(JobLog, "_counts", hasty)
 
 
+@breaks("11.1b")
 def own_entries_are_those_of_others(patch: Patch) -> None:
     """Take whatever is found at a position for another driver's."""
     append = JobLog._append
@@ -46,6 +49,7 @@ def own_entries_are_those_of_others(patch: Patch) -> None:
     patch(JobLog, "_append", suspicious)
 
 
+@breaks("11.2")
 def what_is_restored_is_read_before_the_fence(patch: Patch) -> None:
     """Restore the newest checkpoint of the log as it was listed before the fence was put."""
     append_fence, read_below = JobLog._append_fence, Publication._read_below
@@ -62,6 +66,7 @@ def what_is_restored_is_read_before_the_fence(patch: Patch) -> None:
     patch(Publication, "_read_below", below_what_was_listed)
 
 
+@breaks("11.5c")
 def the_first_position_needs_no_list(patch: Patch) -> None:
     """Believe that nobody has run a job before whose first position could be created."""
     counts = JobLog._counts
@@ -74,6 +79,7 @@ def the_first_position_needs_no_list(patch: Patch) -> None:
     patch(JobLog, "_counts", believed)
 
 
+@breaks("11.7")
 def a_reader_does_not_look_for_a_newer_owner(patch: Patch) -> None:
     def check_ours(self: Any) -> Any:
         return

@@ -27,10 +27,12 @@ from penstock.storage import segments
 from simulation.checkers import content_checker
 from simulation.world import faulty_store as simulated_store
 from tests.simulation.finding import READ_DAMAGED, assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("1.2")
 def windows_close_at_the_arrival_of_the_barrier(patch: Patch) -> None:
     limit, open_window = channel.InputChannel.limit_window, channel.InputChannel.open_window
 
@@ -44,10 +46,12 @@ def windows_close_at_the_arrival_of_the_barrier(patch: Patch) -> None:
     patch(channel.InputChannel, "open_window", opened)
 
 
+@breaks("2.6")
 def blocked_channels_are_read(patch: Patch) -> None:
     patch(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)
 
 
+@breaks("2.2")
 def what_a_turned_barrier_passes_is_not_stored(patch: Patch) -> None:
     turn = channel.OutputChannel._turn
     patch(
@@ -55,6 +59,7 @@ def what_a_turned_barrier_passes_is_not_stored(patch: Patch) -> None:
     )
 
 
+@breaks("1.4")
 def coverage_is_not_checked_before_publication(patch: Patch) -> None:
     """Publish without a check; nor are the rows stored that a turned barrier passes: only the simulation's own count is
     left to notice."""
@@ -62,25 +67,30 @@ def coverage_is_not_checked_before_publication(patch: Patch) -> None:
     patch(assembly, "verify", lambda *arguments: [])
 
 
+@breaks("4.1")
 def credit_is_never_granted(patch: Patch) -> None:
     patch(channel.InputChannel, "credit_due", lambda self: None)
     patch(credit_pool.CreditPool, "granted", lambda self: ())
 
 
+@breaks("3.1")
 def unread_layers_are_not_in_the_snapshot(patch: Patch) -> None:
     patch(subtask_checkpoints.SubtaskCheckpoints, "_unread_layers", lambda self: [])
 
 
+@breaks("7.1")
 def snapshots_lie_inside_a_row(patch: Patch) -> None:
     patch(snapshot_source.SnapshotSource, "finish_row", lambda self: True)
 
 
+@breaks("2.3a")
 def a_declined_checkpoint_is_declined_again(patch: Patch) -> None:
     handler = barrier_handler.BarrierHandler
     reason = "again"
     patch(handler, "on_cancel", lambda self, channel, checkpoint_id: self._decline(checkpoint_id, reason))
 
 
+@breaks("11.1a")
 def a_driver_that_lost_a_position_takes_the_next(patch: Patch) -> None:
     def append_next(self: Any, entry: Any, gives_up: bool = False) -> Any:
         while (yield from self._append(entry)) is not None:
@@ -92,6 +102,7 @@ def a_driver_that_lost_a_position_takes_the_next(patch: Patch) -> None:
     patch(job_log.JobLog, "append_next", append_next)
 
 
+@breaks("11.5a")
 def entries_at_deleted_positions_count(patch: Patch) -> None:
     """Create-if-absent is believed, as if no position were ever deleted."""
     counts = job_log.JobLog._counts
@@ -104,6 +115,7 @@ def entries_at_deleted_positions_count(patch: Patch) -> None:
     patch(job_log.JobLog, "_counts", believed)
 
 
+@breaks("11.5b")
 def fences_at_deleted_positions_count(patch: Patch) -> None:
     counts = job_log.JobLog._counts
 
@@ -117,6 +129,7 @@ def fences_at_deleted_positions_count(patch: Patch) -> None:
     patch(job_log.JobLog, "_counts", believed)
 
 
+@breaks("11.3a")
 def a_fence_forgets_the_base(patch: Patch) -> None:
     append_fence = job_log.JobLog._append_fence
 
@@ -126,6 +139,7 @@ def a_fence_forgets_the_base(patch: Patch) -> None:
     patch(job_log.JobLog, "_append_fence", from_zero)
 
 
+@breaks("11.4")
 def the_log_is_deleted_beyond_its_base(patch: Patch) -> None:
     counts = job_log.JobLog._counts
 
@@ -137,10 +151,12 @@ def the_log_is_deleted_beyond_its_base(patch: Patch) -> None:
     patch(job_log.JobLog, "_counts", all_below)
 
 
+@breaks("11.3b")
 def the_base_lies_above_the_newest_checkpoint(patch: Patch) -> None:
     patch(job_log.JobLog, "base_after", lambda self, sequence: sequence + 1)
 
 
+@breaks("11.8")
 def what_others_left_below_the_base_stays(patch: Patch) -> None:
     counts = job_log.JobLog._counts
 
@@ -152,10 +168,12 @@ def what_others_left_below_the_base_stays(patch: Patch) -> None:
     patch(job_log.JobLog, "_counts", own_only)
 
 
+@breaks("11.9")
 def a_taken_id_is_a_failure(patch: Patch) -> None:
     patch(reasons, "_COUNTED", reasons._COUNTED | {FailureReason.ID_TAKEN})
 
 
+@breaks("11.10b")
 def commits_come_before_the_log_entry(patch: Patch) -> None:
     publish = checkpoints.Checkpoints._publish
 
@@ -166,10 +184,12 @@ def commits_come_before_the_log_entry(patch: Patch) -> None:
     patch(checkpoints.Checkpoints, "_publish", early)
 
 
+@breaks("11.10a")
 def recovery_commits_nothing(patch: Patch) -> None:
     patch(job_recovery, "committables_of", lambda metadata: [])
 
 
+@breaks("10.1")
 def enumerators_are_snapshotted_too_early(patch: Patch) -> None:
     snapshot = sources.SplitDistribution.snapshot
 
@@ -181,6 +201,7 @@ def enumerators_are_snapshotted_too_early(patch: Patch) -> None:
     patch(sources.SplitDistribution, "snapshot", stale)
 
 
+@breaks("8.1")
 def the_writer_sees_state_that_changes(patch: Patch) -> None:
     """Copy nothing at its first touch."""
     snapshot = tables.StateTable.snapshot
@@ -193,10 +214,12 @@ def the_writer_sees_state_that_changes(patch: Patch) -> None:
     patch(tables.StateTable, "snapshot", shared_with_the_stream)
 
 
+@breaks("11.11b")
 def nothing_is_swept_at_the_end(patch: Patch) -> None:
     patch(job_directory.JobDirectory, "sweep_at_end", lambda self, swept: self._after_all_work(swept))
 
 
+@breaks("11.11b")
 def one_failed_deletion_ends_them_all(patch: Patch) -> None:
     def delete_each(delete: Callable[[str], None], paths: Any) -> None:
         for path in paths:
@@ -205,6 +228,7 @@ def one_failed_deletion_ends_them_all(patch: Patch) -> None:
     patch(simulated_store, "delete_each", delete_each)
 
 
+@breaks("11.11a")
 def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:
     deletable = retention.Sweep.deletable
 
@@ -214,20 +238,24 @@ def a_sweep_deletes_by_generation_alone(patch: Patch) -> None:
     patch(retention.Sweep, "deletable", blind)
 
 
+@breaks("3.6a")
 def checksums_are_not_compared(patch: Patch) -> None:
     """Every sum of a range is what was written, and what is read has it."""
     patch(segments, "zlib", SimpleNamespace(crc32=lambda data, value=0: 0))
     patch(content_checker, "zlib", SimpleNamespace(crc32=lambda data, value=0: 0))
 
 
+@breaks("11.11b")
 def unpublished_metadata_is_not_looked_for(patch: Patch) -> None:
     patch(retention.Sweep, "must_read", lambda self, found: False)
 
 
+@breaks("5.6")
 def rows_held_for_a_batch_are_in_no_snapshot(patch: Patch) -> None:
     patch(column_work.ColumnWork, "finish_row", lambda self: True)
 
 
+@breaks("5.6")
 def watermarks_pass_rows_held_for_a_batch(patch: Patch) -> None:
     patch(subtask_opening, "_emit_behind_rows", lambda work, output, event: output.emit_event(event))
 

@@ -10,20 +10,24 @@ import pytest
 from penstock.protocol.driver.slot_packing import SlotPacking
 from penstock.protocol.driver.slots import Joined, SlotRoster
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("12.4")
 def slots_are_never_packed(patch: Patch) -> None:
     patch(SlotPacking, "_is_time", lambda self, life, now_ms: False)
 
 
+@breaks("12.4")
 def a_process_is_one_peer_whatever_it_plays(patch: Patch) -> None:
     """Slots of one process share the identity of their connections."""
     members = SlotRoster.members
     patch(SlotRoster, "members", lambda self: list({m.pid: m for m in members(self)}.values()))
 
 
+@breaks("12.4")
 def the_end_of_a_packed_slot_is_that_of_its_process(patch: Patch) -> None:
     register = SlotRoster.register
 
@@ -39,11 +43,13 @@ def the_end_of_a_packed_slot_is_that_of_its_process(patch: Patch) -> None:
     patch(SlotRoster, "register", ends_its_neighbours)
 
 
+@breaks("12.4")
 def taking_a_slot_over_is_a_failure(patch: Patch) -> None:
     dismiss = SlotRoster._dismiss
     patch(SlotRoster, "_dismiss", lambda self, register, planned: dismiss(self, register, False))
 
 
+@breaks("12.4")
 def a_slot_of_its_own_waits_behind_the_packed_one(patch: Patch) -> None:
     register = SlotRoster.register
 
@@ -58,6 +64,7 @@ def a_slot_of_its_own_waits_behind_the_packed_one(patch: Patch) -> None:
     patch(SlotRoster, "register", behind)
 
 
+@breaks("12.4")
 def packed_slots_come_by_themselves(patch: Patch) -> None:
     patch(SlotPacking, "_abandoned", lambda self, roster: [])
 

@@ -28,6 +28,7 @@ from penstock.state.heap import hash_map
 from simulation.scenarios import scenario
 from simulation.world.pace import Bounds
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
@@ -35,24 +36,29 @@ Patch = Callable[[Any, str, Any], None]
 # ---- draining -------------------------------------------------------------------------------------------------------
 
 
+@breaks("3.3a")
 def everything_is_released_at_once(patch: Patch) -> None:
     patch(protocol_draining, "phases", lambda vertices, edges: [tuple(range(vertices))])
 
 
+@breaks("3.3a")
 def sources_are_released_first(patch: Patch) -> None:
     phases = protocol_draining.phases
     patch(protocol_draining, "phases", lambda vertices, edges: phases(vertices, edges)[::-1])
 
 
+@breaks("3.4a")
 def a_release_does_not_wait_for_checkpoints(patch: Patch) -> None:
     on_release = DrainGate.on_release
     patch(DrainGate, "on_release", lambda self, is_last, checkpoints: on_release(self, is_last, []))
 
 
+@breaks("3.4b")
 def a_release_waits_for_checkpoints_of_earlier_generations(patch: Patch) -> None:
     patch(PendingCheckpoints, "of", lambda pending, generation: pending.ids)
 
 
+@breaks("3.5")
 def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
     is_rescaled = rescale.is_rescaled
 
@@ -62,10 +68,12 @@ def a_draining_checkpoint_is_restored_like_any_other(patch: Patch) -> None:
     patch(rescale, "is_rescaled", forgets)
 
 
+@breaks("3.3a")
 def the_first_report_releases_the_next_level(patch: Patch) -> None:
     patch(protocol_draining.Draining, "_is_final", lambda self: True)
 
 
+@breaks("3.3b")
 def held_rows_leave_behind_the_report(patch: Patch) -> None:
     report, step = Subtask._report_empty, Subtask.step
 
@@ -82,6 +90,7 @@ def held_rows_leave_behind_the_report(patch: Patch) -> None:
 # ---- who gets what --------------------------------------------------------------------------------------------------
 
 
+@breaks("5.3")
 def state_is_restored_with_all_key_groups(patch: Patch) -> None:
     own = hash_map.HashMapStateBackend.restore
 
@@ -91,6 +100,7 @@ def state_is_restored_with_all_key_groups(patch: Patch) -> None:
     patch(hash_map.HashMapStateBackend, "restore", everything)
 
 
+@breaks("5.1a")
 def columnar_state_is_restored_with_all_key_groups(patch: Patch) -> None:
     own = columnar_state.ColumnarStateBackend.restore
 
@@ -100,10 +110,12 @@ def columnar_state_is_restored_with_all_key_groups(patch: Patch) -> None:
     patch(columnar_state.ColumnarStateBackend, "restore", everything)
 
 
+@breaks("10.2")
 def splits_are_dealt_out_to_everybody(patch: Patch) -> None:
     patch(rescale, "redistributed", lambda items, new, subtask: [item for of_one in items for item in of_one])
 
 
+@breaks("3.2")
 def whole_channels_go_to_one_owner_of_keys(patch: Patch) -> None:
     def whole(old: int, new: int, max_parallelism: int, consumer: int) -> list[rescale.Share]:
         return [rescale.Share(h, rescale.Filter.WHOLE) for h in range(old) if h * new // old == consumer]
@@ -116,6 +128,7 @@ def whole_channels_go_to_one_owner_of_keys(patch: Patch) -> None:
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
+@breaks("5.2a")
 def live_channels_start_at_the_maximum(patch: Patch) -> None:
     def furthest(producers: Any) -> ChannelTime:
         return ChannelTime(max((p.watermark_ms or 0 for p in producers), default=watermark_valve.WATERMARK_MIN_MS))
@@ -123,19 +136,23 @@ def live_channels_start_at_the_maximum(patch: Patch) -> None:
     patch(rescale, "live_start", furthest)
 
 
+@breaks("5.3")
 def there_are_no_floors(patch: Patch) -> None:
     patch(rescale, "floors", lambda old, max_parallelism, key_groups: [])
 
 
+@breaks("5.3")
 def time_of_a_key_group_is_that_of_the_subtask(patch: Patch) -> None:
     patch(progress.EventTime, "of_group", lambda self, key_group: self.current_ms)
 
 
+@breaks("5.2a")
 def recovered_layers_hold_nothing_back(patch: Patch) -> None:
     add = watermark_valve.WatermarkValve.add_virtual
     patch(watermark_valve.WatermarkValve, "add_virtual", lambda self, time: add(self, ChannelTime(WATERMARK_MAX_MS)))
 
 
+@breaks("9.2")
 def an_end_of_data_in_a_layer_ends_its_live_channel(patch: Patch) -> None:
     on_event = feeds.GateFeed._on_event
 
@@ -148,6 +165,7 @@ def an_end_of_data_in_a_layer_ends_its_live_channel(patch: Patch) -> None:
     patch(feeds.GateFeed, "_on_event", leaks)
 
 
+@breaks("5.1a")
 def restores_forget_that_timers_were_firing(patch: Patch) -> None:
     in_flight = restore.SubtaskRestore.in_flight
 
@@ -158,6 +176,7 @@ def restores_forget_that_timers_were_firing(patch: Patch) -> None:
     patch(restore.SubtaskRestore, "in_flight", as_said)
 
 
+@breaks("5.1a")
 def fired_timers_stay_registered(patch: Patch) -> None:
     take = timers.TimerQueue.take_due
 
@@ -170,26 +189,31 @@ def fired_timers_stay_registered(patch: Patch) -> None:
     patch(timers.TimerQueue, "take_due", kept)
 
 
+@breaks("5.1a")
 def resumed_firing_never_ends(patch: Patch) -> None:
     """The job never ends: told from others after ten times the events of a healthy run."""
     patch(scenario, "Bounds", lambda: Bounds(events_max=30_000))
     patch(timers.TimerQueue, "resumes", property(lambda self: self._resumes))
 
 
+@breaks("5.2a")
 def read_layers_hold_time_back(patch: Patch) -> None:
     patch(watermark_valve.WatermarkValve, "end_virtual", lambda self, layer: None)
 
 
+@breaks("5.1a")
 def generators_of_foreign_splits_are_kept(patch: Patch) -> None:
     own = watermark_generators.WatermarkGenerators.restore
     everything = lambda self, items, emitted_ms, splits: own(self, items, emitted_ms, None)  # noqa: E731
     patch(watermark_generators.WatermarkGenerators, "restore", everything)
 
 
+@breaks("10.2")
 def splits_that_nobody_has_begun_hold_nothing_back(patch: Patch) -> None:
     patch(watermark_generators.WatermarkGenerators, "wait_for", lambda self, splits: None)
 
 
+@breaks("5.4")
 def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
     risen = watermark_valve.WatermarkValve._risen
 
@@ -203,10 +227,12 @@ def the_last_word_of_one_ends_time_for_all(patch: Patch) -> None:
     patch(watermark_valve.WatermarkValve, "_risen", hasty)
 
 
+@breaks("5.6")
 def held_rows_stay_behind_a_barrier(patch: Patch) -> None:
     patch(snapshot_source.SnapshotSource, "finish_row", lambda self: self.work.finish_row())
 
 
+@breaks("5.6")
 def watermarks_overtake_held_rows(patch: Patch) -> None:
     emit_event, flush_held = result_partition.ResultPartition.emit_event, result_partition.ResultPartition.flush_held
 

@@ -15,10 +15,12 @@ from penstock.protocol.channel.watermark_valve import WatermarkValve
 from penstock.protocol.restore import rescale
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("5.2d")
 def subtasks_resume_where_their_consumers_are(patch: Patch) -> None:
     """Leave idle ones out, which is right for those behind them only: these have heard that they were idle."""
     in_flight = SubtaskRestore.in_flight
@@ -33,14 +35,17 @@ def subtasks_resume_where_their_consumers_are(patch: Patch) -> None:
     patch(SubtaskRestore, "in_flight", as_consumers)
 
 
+@breaks("5.2e")
 def restored_channels_say_nothing_before_an_event(patch: Patch) -> None:
     patch(WatermarkValve, "start", lambda valve: valve.current_ms)
 
 
+@breaks("5.2f")
 def what_no_generator_was_asked_for_is_forgotten(patch: Patch) -> None:
     patch(WatermarkGenerators, "continue_from", lambda self, old: None)
 
 
+@breaks("5.2f")
 def what_a_source_without_splits_has_seen_is_forgotten(patch: Patch) -> None:
     continue_from = WatermarkGenerators.continue_from
 
@@ -51,11 +56,13 @@ def what_a_source_without_splits_has_seen_is_forgotten(patch: Patch) -> None:
     patch(WatermarkGenerators, "continue_from", unless_a_source)
 
 
+@breaks("5.2g")
 def generators_start_with_their_first_row(patch: Patch) -> None:
     patch(WatermarkGenerators, "wait_for", lambda self, splits: None)
     patch(WatermarkGenerators, "continue_from", lambda self, old: None)
 
 
+@breaks("5.1c")
 def what_is_registered_late_is_restored_as_due(patch: Patch) -> None:
     restore = TimerQueue._restore
 
@@ -67,15 +74,18 @@ def what_is_registered_late_is_restored_as_due(patch: Patch) -> None:
     patch(TimerQueue, "_restore", forgets)
 
 
+@breaks("5.1c")
 def what_waits_fires_with_the_watermark_of_another_owner(patch: Patch) -> None:
     patch(TimerQueue, "_has_waited", lambda self, now_ms: bool(self._waiting) and self._time.behind)
 
 
+@breaks("5.8")
 def the_least_counts_when_all_are_idle(patch: Patch) -> None:
     reached = WatermarkValve._reached
     patch(WatermarkValve, "_reached", lambda valve: None if valve.is_idle else reached(valve))
 
 
+@breaks("5.9")
 def who_has_no_split_holds_time_back(patch: Patch) -> None:
     patch(WatermarkGenerators, "has_none", lambda self: None)
 

@@ -12,14 +12,17 @@ from penstock.runtime.process.slot_deployment import SlotDeployment
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.state.heap.hash_map import HashMapStateBackend
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("12.2")
 def messages_of_a_revoked_generation_leave(patch: Patch) -> None:
     patch(SlotDeployment, "send", lambda self, message: self._ports.master.send(message))
 
 
+@breaks("12.2")
 def frames_of_a_revoked_generation_leave(patch: Patch) -> None:
     def send_frame(self: Any, number: int, frame: Any) -> None:
         if number == self._slot:
@@ -30,6 +33,7 @@ def frames_of_a_revoked_generation_leave(patch: Patch) -> None:
     patch(SlotDeployment, "_send_frame", send_frame)
 
 
+@breaks("12.2")
 def left_is_said_before_the_step_is_over(patch: Patch) -> None:
     """The slot waits for the runners of its writer only."""
     revoke = slot.Slot._revoke
@@ -41,6 +45,7 @@ def left_is_said_before_the_step_is_over(patch: Patch) -> None:
     patch(slot.Slot, "_revoke", hasty)
 
 
+@breaks("12.2")
 def the_writer_is_not_waited_for(patch: Patch) -> None:
     revoke = slot.Slot._revoke
 
@@ -51,6 +56,7 @@ def the_writer_is_not_waited_for(patch: Patch) -> None:
     patch(slot.Slot, "_revoke", hasty)
 
 
+@breaks("12.2")
 def the_writer_goes_on_with_what_it_has(patch: Patch) -> None:
     """It ends with its generation only when its mail is done, and is not waited for."""
     the_writer_is_not_waited_for(patch)
@@ -58,10 +64,12 @@ def the_writer_goes_on_with_what_it_has(patch: Patch) -> None:
     patch(WriterRunner, "step", lambda self: 0 if self._writer.step() else step(self))
 
 
+@breaks("12.2")
 def handles_of_state_outlive_their_generation(patch: Patch) -> None:
     patch(HashMapStateBackend, "revoke", lambda self: None)
 
 
+@breaks("12.2")
 def a_slot_forgets_whom_it_waits_for(patch: Patch) -> None:
     """Two calls wait for the threads of one generation; the second finds none."""
 

@@ -12,10 +12,12 @@ from penstock.protocol.driver.row_folders import Release, released_at_end, relea
 from simulation.jobs import stored_rows
 from simulation.jobs.stored_rows import StoredRows
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("11.23a")
 def who_has_not_run_the_job_deletes_all_folders(patch: Patch) -> None:
     """Take a job that restores nothing for one of which nothing is needed, whoever owns its log."""
 
@@ -26,6 +28,7 @@ def who_has_not_run_the_job_deletes_all_folders(patch: Patch) -> None:
     patch(ending, "released_at_end", released)
 
 
+@breaks("11.23b")
 def folders_go_with_those_of_the_same_operator(patch: Patch) -> None:
     """Delete all folders of an operator whose folder is released, whoever has written them."""
 
@@ -36,6 +39,7 @@ def folders_go_with_those_of_the_same_operator(patch: Patch) -> None:
     patch(stored_rows, "released_folders", released)
 
 
+@breaks("11.23c")
 def a_driver_takes_its_own_folder_along(patch: Patch) -> None:
     """Delete what the driver has written at its end, although its checkpoints may name that."""
     end = StoredRows.end

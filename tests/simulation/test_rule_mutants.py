@@ -28,15 +28,18 @@ from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
 from penstock.runtime.subtask.subtask import Subtask
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("1.1")
 def events_are_in_no_capture(patch: Patch) -> None:
     add = Captured.add
     patch(Captured, "add", lambda self, e, start, until: None if isinstance(e, Event) else add(self, e, start, until))
 
 
+@breaks("1.3")
 def urgent_barriers_are_handled_a_step_late(patch: Patch) -> None:
     take_mail = Subtask._take_mail
     late: dict[Any, list[Any]] = {}
@@ -58,6 +61,7 @@ def urgent_barriers_are_handled_a_step_late(patch: Patch) -> None:
     patch(Subtask, "_take_mail", takes_rows_first)
 
 
+@breaks("2.1")
 def newer_barriers_pass_older_ones(patch: Patch) -> None:
     """Let them pass at the producer and at the consumer."""
     turn = BarrierHandler._turn
@@ -81,6 +85,7 @@ def newer_barriers_pass_older_ones(patch: Patch) -> None:
     patch(BarrierHandler, "_turn", turn_alone)
 
 
+@breaks("4.1")
 def frames_wait_for_credit_for_all_of_them(patch: Patch) -> None:
     pop = OutputChannel.pop
 
@@ -93,6 +98,7 @@ def frames_wait_for_credit_for_all_of_them(patch: Patch) -> None:
     patch(OutputChannel, "pop", waits)
 
 
+@breaks("2.4")
 def segments_are_acknowledged_before_they_are_stored(patch: Patch) -> None:
     store = Upload.store
 
@@ -104,11 +110,13 @@ def segments_are_acknowledged_before_they_are_stored(patch: Patch) -> None:
     patch(Upload, "store", hopeful)
 
 
+@breaks("3.8a")
 def what_a_job_starts_from_is_claimed(patch: Patch) -> None:
     settings_of = JobSettings.from_configuration
     patch(JobSettings, "from_configuration", lambda *arguments: replace(settings_of(*arguments), claim=True))
 
 
+@breaks("3.8b")
 def a_fence_forgets_what_is_claimed(patch: Patch) -> None:
     append_fence = JobLog._append_fence
 
@@ -118,6 +126,7 @@ def a_fence_forgets_what_is_claimed(patch: Patch) -> None:
     patch(JobLog, "_append_fence", forgetful)
 
 
+@breaks("3.8c")
 def metadata_of_what_is_claimed_go_first(patch: Patch) -> None:
     delete_claimed = job_directory._delete_claimed
 
@@ -133,10 +142,12 @@ def metadata_of_what_is_claimed_go_first(patch: Patch) -> None:
     patch(job_directory, "_delete_claimed", metadata_first)
 
 
+@breaks("7.2")
 def values_that_can_change_are_not_copied(patch: Patch) -> None:
     patch(chain, "isolation", lambda declared, operator: None)
 
 
+@breaks("7.3")
 def parking_has_no_limit(patch: Patch) -> None:
     begin = Parking.begin
 
@@ -148,6 +159,7 @@ def parking_has_no_limit(patch: Patch) -> None:
     patch(Parking, "begin", for_long)
 
 
+@breaks("9.1a")
 def queues_of_finished_subtasks_are_not_stored(patch: Patch) -> None:
     overtake = OutputChannel.overtake
 
@@ -160,6 +172,7 @@ def queues_of_finished_subtasks_are_not_stored(patch: Patch) -> None:
     patch(OutputChannel, "overtake", forgetful)
 
 
+@breaks("9.1b")
 def finished_sinks_prepare_nothing(patch: Patch) -> None:
     prepare_commit = SnapshotSource.prepare_commit
 
@@ -169,6 +182,7 @@ def finished_sinks_prepare_nothing(patch: Patch) -> None:
     patch(SnapshotSource, "prepare_commit", unless_finished)
 
 
+@breaks("10.3")
 def held_sources_read(patch: Patch) -> None:
     work = Subtask._work
 
@@ -180,11 +194,13 @@ def held_sources_read(patch: Patch) -> None:
     patch(Subtask, "_work", reads)
 
 
+@breaks("11.12")
 def a_failed_job_keeps_nothing(patch: Patch) -> None:
     end = Publication.end
     patch(Publication, "end", lambda self, state, keep: end(self, state, False))
 
 
+@breaks("12.1b")
 def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
     register = SlotRoster.register
 
@@ -197,6 +213,7 @@ def a_later_attempt_takes_the_place_of_one_that_lives(patch: Patch) -> None:
     patch(SlotRoster, "register", replacing)
 
 
+@breaks("12.1a")
 def a_later_attempt_returns(patch: Patch) -> None:
     register = SlotRoster.register
 
@@ -208,6 +225,7 @@ def a_later_attempt_returns(patch: Patch) -> None:
     patch(SlotRoster, "register", dismissing)
 
 
+@breaks("12.3")
 def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
     """Let its process and the driver wait."""
     when_left, cancel = Slot._when_left, SlotProcesses.cancel
@@ -220,6 +238,7 @@ def user_code_that_does_not_return_is_waited_for(patch: Patch) -> None:
     patch(SlotProcesses, "cancel", lambda self, deadline_ms: cancel(self, deadline_ms + 1e9))
 
 
+@breaks("12.13")
 def what_fails_while_preparing_restarts_at_once(patch: Patch) -> None:
     def at_once(self: Any, now_ms: float) -> list[Any]:
         is_due, self._awaits_preparation = self._awaits_preparation, False

@@ -20,10 +20,12 @@ from penstock.protocol.values.messages import CheckpointEnded
 from penstock.storage.metadata_file import encode_metadata, metadata_crc
 from simulation.world.transaction_broker import TransactionBroker
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("9.3a", "12.5a")
 def rows_are_taken_behind_a_terminating_snapshot(patch: Patch) -> None:
     held = subtask_machine.SubtaskMachine.is_suspended.fget  # type: ignore[attr-defined]
     asked: dict[int, int] = {}
@@ -36,6 +38,7 @@ def rows_are_taken_behind_a_terminating_snapshot(patch: Patch) -> None:
     patch(subtask_machine.SubtaskMachine, "is_suspended", property(forgets))
 
 
+@breaks("9.3b")
 def a_failed_stop_resumes_out_of_its_turn(patch: Patch) -> None:
     decide = subtask_machine.SubtaskMachine._decide
 
@@ -51,10 +54,12 @@ def a_failed_stop_resumes_out_of_its_turn(patch: Patch) -> None:
     patch(subtask_machine.SubtaskMachine, "_decide", at_once)
 
 
+@breaks("9.5")
 def checkpoints_are_triggered_behind_the_end_of_sources(patch: Patch) -> None:
     patch(Stopping, "is_draining", property(lambda self: False))
 
 
+@breaks("9.4b")
 def a_final_attempt_takes_the_stop_again(patch: Patch) -> None:
     look = CheckpointCoordinator._look_at_the_clock
 
@@ -67,6 +72,7 @@ def a_final_attempt_takes_the_stop_again(patch: Patch) -> None:
     patch(CheckpointCoordinator, "_look_at_the_clock", again)
 
 
+@breaks("11.21d")
 def a_savepoint_is_waited_for_without_a_limit(patch: Patch) -> None:
     trigger = PendingCheckpoints.trigger
 
@@ -78,6 +84,7 @@ def a_savepoint_is_waited_for_without_a_limit(patch: Patch) -> None:
     patch(PendingCheckpoints, "trigger", counts_as_written)
 
 
+@breaks("11.13")
 def a_savepoint_counts_as_committed(patch: Patch) -> None:
     notify = checkpoints.Checkpoints._notify_slots
     patch(
@@ -87,16 +94,19 @@ def a_savepoint_counts_as_committed(patch: Patch) -> None:
     )
 
 
+@breaks("11.20")
 def output_is_confirmed_while_it_is_named(patch: Patch) -> None:
     patch(checkpoints, "confirmed_id", lambda metadata: metadata.checkpoint_id)
 
 
+@breaks("11.20")
 def transactional_ids_are_used_again_at_once(patch: Patch) -> None:
     patch(
         TransactionalIds, "prepared", lambda self, transactional_id, checkpoint_id: self._free.append(transactional_id)
     )
 
 
+@breaks("11.20")
 def transactional_ids_are_used_again_by_the_same_producer(patch: Patch) -> None:
     transactional_ids_are_used_again_at_once(patch)
     start = TransactionBroker.start
@@ -108,6 +118,7 @@ def transactional_ids_are_used_again_by_the_same_producer(patch: Patch) -> None:
     patch(TransactionBroker, "start", keeps_its_epoch)
 
 
+@breaks("11.14a")
 def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
     last_checkpoint = savepoints.last_checkpoint
 
@@ -120,10 +131,12 @@ def a_stop_is_not_the_last_checkpoint(patch: Patch) -> None:
     patch(checkpoints, "last_checkpoint", goes_on)
 
 
+@breaks("11.14b")
 def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
     patch(PendingCheckpoints, "_is_written_for_a_stop", lambda self, pending: False)
 
 
+@breaks("11.14c")
 def the_next_driver_names_no_savepoint(patch: Patch) -> None:
     queue_commits = job_recovery.JobRecovery._queue_commits
 
@@ -135,14 +148,17 @@ def the_next_driver_names_no_savepoint(patch: Patch) -> None:
     patch(job_recovery.JobRecovery, "_queue_commits", silent)
 
 
+@breaks("11.21b")
 def a_failed_savepoint_leaves_what_it_has_written(patch: Patch) -> None:
     patch(savepoints.Savepoints, "_remove", lambda self, directory: None)
 
 
+@breaks("11.21a")
 def savepoints_are_written_where_others_lie(patch: Patch) -> None:
     patch(savepoints.Savepoints, "_make_empty", lambda self, directory: self._open_store(directory, True))
 
 
+@breaks("11.21c")
 def a_failed_savepoint_fails_the_job(patch: Patch) -> None:
     failed = Stopping.on_failed
 

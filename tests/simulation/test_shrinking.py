@@ -14,11 +14,13 @@ from simulation.plans.plan import Plan, decode_plan
 from simulation.plans.reductions import lists_of, single_reductions
 from simulation.plans.running import Verdict, declare, plan_as_read, run_plan
 from simulation.plans.shrinking import first_words, shrink
+from tests.simulation.proofs import breaks
 
 LARGE = 5
 """So many steps the plan of a random failure has at the least."""
 
 
+@breaks("2.6")
 @pytest.fixture
 def blocked_channels_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel.InputChannel, "head", lambda self: self.queue[0] if self.queue else None)

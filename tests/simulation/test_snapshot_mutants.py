@@ -13,14 +13,17 @@ from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
 from penstock.state.heap.kept_entries import KeptEntries
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("8.1")
 def columns_change_without_a_log(patch: Patch) -> None:
     patch(SlotLog, "add", lambda self, slots, arrays: None)
 
 
+@breaks("8.1")
 def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
     """Treat a block that is being copied as done: what changes from then on is not logged."""
     before_write = TableView.before_write
@@ -34,6 +37,7 @@ def logged_slots_count_in_copied_blocks_only(patch: Patch) -> None:
     patch(TableView, "before_write", too_early)
 
 
+@breaks("8.1")
 def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
     """Mark nothing as logged; the log is put in from its oldest entry to its newest."""
     sort = SlotLog.sort
@@ -47,10 +51,12 @@ def the_newest_change_to_a_slot_counts(patch: Patch) -> None:
     patch(SlotLog, "sort", newest_last)
 
 
+@breaks("8.1")
 def entries_are_not_copied_at_first_touch(patch: Patch) -> None:
     patch(tables.StateTable, "_copy_of", lambda self, key, value, copy_value: value)
 
 
+@breaks("8.1")
 def buckets_are_not_copied_at_first_touch(patch: Patch) -> None:
     def own(self: Any, key_group: int, key: Any) -> None:
         bucket = self.buckets[key_group]
@@ -61,6 +67,7 @@ def buckets_are_not_copied_at_first_touch(patch: Patch) -> None:
     patch(tables.StateTable, "own", own)
 
 
+@breaks("8.1")
 def buckets_are_released_before_they_are_written(patch: Patch) -> None:
     bucket = tables.TableSnapshot.bucket
 
@@ -72,10 +79,12 @@ def buckets_are_released_before_they_are_written(patch: Patch) -> None:
     patch(tables.TableSnapshot, "bucket", taken)
 
 
+@breaks("8.1")
 def changed_entries_are_not_kept(patch: Patch) -> None:
     patch(KeptEntries, "waits_for", lambda self, key: False)
 
 
+@breaks("8.1")
 def changed_entries_are_released_when_they_are_read(patch: Patch) -> None:
     """Let the stream change objects that wait to be pickled."""
     read = KeptEntries.read
@@ -88,6 +97,7 @@ def changed_entries_are_released_when_they_are_read(patch: Patch) -> None:
     patch(KeptEntries, "read", too_early)
 
 
+@breaks("8.1")
 def a_range_is_left_out(patch: Patch) -> None:
     encode_next = SnapshotWriter._encode_next
 
@@ -99,6 +109,7 @@ def a_range_is_left_out(patch: Patch) -> None:
     patch(SnapshotWriter, "_encode_next", forgetful)
 
 
+@breaks("8.1")
 def a_range_is_written_twice(patch: Patch) -> None:
     encode_next = SnapshotWriter._encode_next
 

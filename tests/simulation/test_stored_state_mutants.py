@@ -18,14 +18,17 @@ from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.state.chains import Chain, Chains
 from simulation.world.naming_backend import NamingBackend
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("11.17")
 def predecessors_are_not_kept(patch: Patch) -> None:
     patch(Retention, "named", property(lambda self: named_by(self.retained)))
 
 
+@breaks("11.17")
 def what_was_pinned_stays_for_ever(patch: Patch) -> None:
     def unpin(self: Any, checkpoint_id: int) -> tuple[str, ...]:
         self._pinned.pop(checkpoint_id, None)
@@ -42,6 +45,7 @@ def what_was_pinned_stays_for_ever(patch: Patch) -> None:
     patch(Retention, "replace", forgetful)
 
 
+@breaks("11.18a")
 def segments_end_with_their_checkpoint(patch: Patch) -> None:
     def all_of_them(self: Any) -> tuple[str, ...]:
         dropped, self._dropped = self._dropped, frozenset()
@@ -50,10 +54,12 @@ def segments_end_with_their_checkpoint(patch: Patch) -> None:
     patch(Retention, "_take_unneeded", all_of_them)
 
 
+@breaks("11.19")
 def savepoints_have_predecessors(patch: Patch) -> None:
     patch(SnapshotKind, "has_predecessor", property(lambda self: self is not SnapshotKind.COMMITS_ONLY))
 
 
+@breaks("11.17")
 def state_of_a_pending_checkpoint_is_named(patch: Patch) -> None:
     snapshot = NamingBackend.snapshot
 
@@ -63,6 +69,7 @@ def state_of_a_pending_checkpoint_is_named(patch: Patch) -> None:
     patch(NamingBackend, "snapshot", of_the_newest)
 
 
+@breaks("11.18d")
 def segments_of_a_generation_that_was_killed_stay(patch: Patch) -> None:
     deletable = Sweep.deletable
 
@@ -72,6 +79,7 @@ def segments_of_a_generation_that_was_killed_stay(patch: Patch) -> None:
     patch(Sweep, "deletable", of_metadata)
 
 
+@breaks("11.18b")
 def a_range_is_named_by_two_subtasks(patch: Patch) -> None:
     def report_all_restored(self: Any, backend: Any) -> None:
         metadata, old, vertex = self._metadata, self._old.of_head, self._subtask.vertex
@@ -85,24 +93,29 @@ def a_range_is_named_by_two_subtasks(patch: Patch) -> None:
     patch(SubtaskRestore, "_report_stored_ranges", report_all_restored)
 
 
+@breaks("11.18c")
 def all_segments_are_worth_keeping(patch: Patch) -> None:
     patch(snapshot_writer, "worth_keeping", lambda ranges, segments: frozenset(range(len(segments))))
 
 
+@breaks("11.22a")
 def nothing_is_stored_next_to_checkpoints(patch: Patch) -> None:
     patch(Chain, "is_to_be_consolidated", property(lambda self: False))
 
 
+@breaks("11.22b")
 def what_is_stored_next_to_checkpoints_belongs_to_none(patch: Patch) -> None:
     patch(SlotAck, "own", property(lambda self: frozenset(() if self.segment is None else (self.segment.path,))))
 
 
+@breaks("11.22d")
 def runs_since_a_consolidation_are_dropped(patch: Patch) -> None:
     patch(
         Chain, "behind", lambda self, consolidated: replace(consolidated, covers=max(self.covers, consolidated.covers))
     )
 
 
+@breaks("11.22b")
 def a_consolidated_state_is_named_by_several(patch: Patch) -> None:
     with_consolidated = Chains._with_consolidated
 
@@ -114,6 +127,7 @@ def a_consolidated_state_is_named_by_several(patch: Patch) -> None:
     patch(Chains, "_with_consolidated", for_all)
 
 
+@breaks("11.22b")
 def what_an_aborted_checkpoint_named_first_is_named_again(patch: Patch) -> None:
     note_stored = Chains.note_stored
 

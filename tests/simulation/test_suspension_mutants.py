@@ -11,18 +11,22 @@ from penstock.protocol.driver import patience
 from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.driver.slots import SlotProcesses
 from tests.simulation.finding import assert_found
+from tests.simulation.proofs import breaks
 
 Patch = Callable[[Any, str, Any], None]
 
 
+@breaks("12.12b")
 def slots_are_silent_while_their_driver_is_suspended(patch: Patch) -> None:
     patch(SlotProcesses, "excuse_own_pause", lambda self, now_ms: None)
 
 
+@breaks("12.12a")
 def slots_do_not_register_while_their_driver_is_suspended(patch: Patch) -> None:
     patch(Lifecycle, "_excuse_own_pause", lambda self, now_ms: None)
 
 
+@breaks("12.12c")
 def a_commit_takes_as_long_as_its_driver_is_suspended(patch: Patch) -> None:
     patch(patience, "LATE_MS_MAX", float("inf"))
 

@@ -1,6 +1,4 @@
-"""Checks PROTOCOL.md and what it refers to: every scenario stands in its section, every mutant exists, every schedule
-of a rule has both.
-"""
+"""Checks PROTOCOL.md against its proofs: every schedule of a rule has a scenario or a plan, and a mutant."""
 
 from __future__ import annotations
 
@@ -12,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from simulation.scenarios import SCENARIOS
+from tests.simulation.proofs import PAGE, PLANS, in_order, mutants, page, schedules_shown
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
-RULES = TEXT[: TEXT.index("## Tables of transitions")]
-SECTIONS = {int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", RULES, re.S | re.M)}
-RULE_TEXTS = dict(re.findall(r"^\*\*(\d+\.\d+)(.*?)(?=^\*\*\d|^## |^\| rule |\Z)", RULES, re.S | re.M))
+SECTIONS = {int(number): text for number, text in re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", TEXT, re.S | re.M)}
+RULE_TEXTS = dict(re.findall(r"^\*\*(\d+\.\d+)(.*?)(?=^\*\*\d|^## |\Z)", TEXT, re.S | re.M))
 NUMBERS = list(RULE_TEXTS)
 
 NO_RULE = {
@@ -39,30 +37,8 @@ REFERENCES_MIN = 30
 """As many docstrings of scenarios and tests name their sections, at least; fewer have become unreadable to the test."""
 
 
-NAME = r"`([\w-]+)`(?:\s\(([a-z](?:,\s[a-z])*)\))?"
-"""A name in backticks, and the letters of the schedules that it belongs to, if its rule has several."""
-
-
-def named(text: str, kind: str, schedule: str = "") -> set[str]:
-    """Names behind "Scenarios:", "Kept plans:" or "Mutants:". `schedule`: those with this letter only."""
-    lists = " ".join(found[0] for found in re.findall(rf"{kind}:((?:\s|{NAME}|,)+)", text))
-    return with_letter(lists, schedule)
-
-
-def in_tables(text: str, number: str = "", schedule: str = "") -> set[str]:
-    """Names in the table of the log's rules. `number`: in the rows of that rule only."""
-    rows = [line for line in text.splitlines() if line.startswith("| 11.")]
-    if number:
-        rows = [row for row in rows if number in row.split("|")[1].replace(" ", "").split(",")]
-    return with_letter(" ".join(rows), schedule)
-
-
-def with_letter(lists: str, schedule: str) -> set[str]:
-    return {name for name, letters in re.findall(NAME, lists) if not schedule or schedule in re.split(r",\s", letters)}
-
-
 def without_this(text: str) -> str:
-    return text.partition("*Without this:*")[2].partition("Scenarios:")[0]
+    return text.partition("*Without this:*")[2]
 
 
 def schedules(text: str) -> list[str]:
@@ -73,11 +49,6 @@ def schedules(text: str) -> list[str]:
 def schedules_without_a_letter(text: str) -> list[str]:
     """The beginnings of schedules that have none, although there are several."""
     return re.findall(r"(?:; or|\. Or)\s(?!\([a-z]\))\S+", re.sub(r"\s+", " ", without_this(text)))
-
-
-def all_mutants() -> set[str]:
-    """Names of mutants that stand in PROTOCOL.md."""
-    return named(RULES, "Mutants") | {name for name in in_tables(RULES) if "_" in name}
 
 
 @cache
@@ -105,25 +76,23 @@ def test_sections_and_rules_are_numbered_without_gaps() -> None:
         assert own == list(range(1, len(own) + 1)) and own, f"section {section}"
 
 
+def of_rule(names: dict[str, tuple[str, ...]], rule: str) -> set[str]:
+    return {name for name, rules in names.items() if rule in rules}
+
+
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_every_scenario_stands_in_its_section(name: str) -> None:
-    section = SCENARIOS[name].section
-    assert name in named(SECTIONS[section], "Scenarios") | in_tables(SECTIONS[section]), f"section {section}"
+def test_every_scenario_proves_a_rule_of_its_section(name: str) -> None:
+    assert SCENARIOS[name].section in {in_order(rule)[0] for rule in SCENARIOS[name].rules}
 
 
 def test_every_section_has_its_schedules() -> None:
     assert {scenario.section for scenario in SCENARIOS.values()} == set(SECTIONS)
 
 
-def test_every_scenario_that_is_named_exists() -> None:
-    known = set(SCENARIOS)
-    assert not {name for name in named(RULES, "Scenarios") if name not in known}
-    assert not {name for name in in_tables(RULES) if "-" in name and name not in known}
-
-
-def test_every_mutant_that_is_named_exists() -> None:
-    mutants = all_mutants()
-    assert mutants and not mutants - set(functions())
+def test_every_rule_that_is_named_exists() -> None:
+    known = {f"{number}{letter}" for number, text in RULE_TEXTS.items() for letter in ["", *schedules(text)]}
+    named = {**schedules_shown(), **mutants()}
+    assert not {name: rules for name, rules in named.items() if not rules or not set(rules) <= known}
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -134,11 +103,12 @@ def test_every_rule_is_whole(number: str) -> None:
     text = RULE_TEXTS[number]
     assert "*Without this:*" in text
     for schedule in schedules(text):
-        table = in_tables(RULES, number, schedule)
-        scenarios = named(text, "Scenarios", schedule) | named(text, "Kept plans", schedule)
-        assert scenarios | {name for name in table if name in SCENARIOS}, f"schedule {schedule}"
-        mutants = named(text, "Mutants", schedule)
-        assert mutants | {name for name in table if name in functions()}, f"schedule {schedule}"
+        assert of_rule(schedules_shown(), number + schedule), f"no scenario has schedule {number}{schedule}"
+        assert of_rule(mutants(), number + schedule), f"no mutant breaks {number}{schedule}"
+
+
+def test_the_page_of_proofs_is_that_of_the_code() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.simulation.proofs"
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -151,19 +121,16 @@ def test_every_letter_is_that_of_a_schedule(number: str) -> None:
     text = RULE_TEXTS[number]
     own = schedules(text)
     assert own == [""] or own == [chr(ord("a") + i) for i in range(len(own))]
-    rows = [line for line in RULES.splitlines() if line.startswith(f"| {number}")]
-    marks = re.findall(NAME, " ".join([text.partition("*Without this:*")[2], *rows]))
-    assert {letter for _, letters in marks for letter in re.split(r",\s", letters) if letter} <= set(own)
 
 
 def test_every_plan_that_is_named_exists() -> None:
     plans = {path.stem for path in (ROOT / "tests" / "simulation" / "plans").glob("*.json")}
-    assert named(RULES, "Kept plans") <= plans
+    assert set(PLANS) <= plans
 
 
-def test_every_mutant_breaks_a_rule_that_names_it() -> None:
-    mutants = {name for name, takes_patch in functions().items() if takes_patch}
-    assert mutants - all_mutants() == set(NO_RULE)
+def test_every_mutant_names_the_rules_that_it_breaks() -> None:
+    takes_patch = {name for name, takes_patch in functions().items() if takes_patch}
+    assert takes_patch - set(mutants()) == set(NO_RULE)
 
 
 def test_references_to_rules_resolve() -> None:
@@ -192,7 +159,7 @@ def test_a_file_of_scenarios_names_their_sections(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "letters", "without"),
     [
-        ("*Without this:* a row is lost, or comes twice.\nScenarios: `one`.", [""], []),
+        ("*Without this:* a row is lost, or comes twice.", [""], []),
         ("*Without this:* (a) a row\nis lost; or\n(b) comes twice. Or (c) as (a) in 11.5.", ["a", "b", "c"], []),
         ("*Without this:* a row is lost. Or\nanother one; or two.", [""], [". Or another", "; or two."]),
         ("*Without this:* (a) a row is lost; or it comes twice.", ["a"], ["; or it"]),
@@ -200,13 +167,6 @@ def test_a_file_of_scenarios_names_their_sections(path: Path) -> None:
 )  # fmt: skip
 def test_schedules_are_found(text: str, letters: list[str], without: list[str]) -> None:
     assert schedules(text) == letters and schedules_without_a_letter(text) == without
-
-
-def test_names_are_found_by_their_letter() -> None:
-    text = "Scenarios: `one` (a), `two`\n(a,\nb), `three`. Kept plans: `four` (b). Mutants: `five` (a)."
-    assert named(text, "Scenarios") == {"one", "two", "three"}
-    assert named(text, "Scenarios", "b") == {"two"} and named(text, "Kept plans", "b") == {"four"}
-    assert named(text, "Mutants", "b") == set()
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def names(effects: list[Any]) -> list[str]:
     ],
 )
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
-    protocol = (ROOT / "PROTOCOL.md").read_text(encoding="utf-8")
-    assert table.markdown() in protocol, f"put this into PROTOCOL.md:\n\n{table.markdown()}"
+    tables = (ROOT / "docs/internals/tables.md").read_text(encoding="utf-8")
+    assert table.markdown() in tables, f"put this into docs/internals/tables.md:\n\n{table.markdown()}"
 
 
 @pytest.mark.parametrize("page", DIAGRAMS)

@@ -94,8 +94,8 @@ def test_a_transition_that_the_table_does_not_name_is_refused() -> None:
 
 
 def test_the_document_shows_the_table_of_the_code() -> None:
-    protocol = (Path(__file__).resolve().parents[3] / "PROTOCOL.md").read_text(encoding="utf-8")
-    assert TABLE.markdown() in protocol, f"put this into PROTOCOL.md:\n\n{TABLE.markdown()}"
+    tables = (Path(__file__).resolve().parents[3] / "docs/internals/tables.md").read_text(encoding="utf-8")
+    assert TABLE.markdown() in tables, f"put this into docs/internals/tables.md:\n\n{TABLE.markdown()}"
 
 
 # ---- the story ------------------------------------------------------------------------------------------------------
