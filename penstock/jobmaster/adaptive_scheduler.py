@@ -10,11 +10,12 @@ from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.rescaled_graph import RescaleRefused, rescaled
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.fit import Fit, fitted_in_steps
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.rescales import Rescales
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.adaptive_scaling import (
     AdaptiveScaling,
     AdaptiveSettings,
@@ -38,38 +39,38 @@ class AdaptiveScheduler:
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         rescales: Rescales,
         adopt: Callable[[JobGraph], None],
         settings: AdaptiveSettings,
         ports: MasterPorts,
     ) -> None:
         self._job = job
-        self._life = life
+        self._driver = driver
         self._rescales = rescales
         self._adopt = adopt
         self._ports = ports
         self._machine = AdaptiveScaling(settings)
         self._before = job.graph
         self._reason = ""
-        life.machine.roster.kept_slots = job.graph.slots
+        driver.handle(events.SlotsKept(job.graph.slots))
 
     def next_deadline_ms(self) -> float | None:
         # `look` ignores a job that is over, so a deadline that has passed would be reported again and again.
-        return None if self._life.machine.is_over else self._machine.next_deadline_ms()
+        return None if self._driver.lifecycle.is_over else self._machine.next_deadline_ms()
 
     def look(self) -> None:
         """Let the job have other slots, if it is time. Call it after each event, and before the lifecycle's time."""
-        life = self._life.machine
+        life = self._driver.lifecycle
         if not life.is_over:
             self._execute(self._machine.look(self._resources(), self._now_ms()))
-            life.shares_slots = self._machine.may_share
+            self._driver.handle(events.SlotsShared(self._machine.may_share))
 
     def _now_ms(self) -> float:
         return self._ports.clock.monotonic_ms()
 
     def _resources(self) -> Resources:
-        life, rescales, capacity = self._life.machine, self._rescales, self._ports.slots.capacity
+        life, rescales, capacity = self._driver.lifecycle, self._rescales, self._ports.slots.capacity
         is_running = life.generation is not None and life.phase is Phase.RUNNING and not life.is_finishing
         processes = life.roster.own_processes
         return Resources(
@@ -95,7 +96,7 @@ class AdaptiveScheduler:
                     self._raise(slots)
 
     def _lower(self, slots: int, waited_ms: float) -> None:
-        job, life, warn = self._job, self._life.machine, self._ports.console.warning
+        job, life, warn = self._job, self._driver.lifecycle, self._ports.console.warning
         before = job.graph
         try:
             fit = Fit(rescaled(before, self._rescales.wanted, slots))
@@ -118,7 +119,7 @@ class AdaptiveScheduler:
         self._before, self._reason = before, AFTER_A_LOSS if life.has_run else AT_THE_START
         self._rescales.on_lowered(f"slots were lost for good, and the job restarts in {slots}")
         self._adopt(fit.graph)
-        self._life.resize(slots)
+        self._driver.handle(events.Resized(slots))
 
     def _lower_in_steps(self, fit: Fit, slots: int) -> None:
         """Let processes share the slots that are missing, until the job can run in fewer."""
@@ -131,8 +132,8 @@ class AdaptiveScheduler:
             )
             self._rescales.continue_as(fit.then, is_own=True)
             self._adopt(fit.graph)
-            if fit.graph.slots != self._life.machine.roster.slots:
-                self._life.resize(fit.graph.slots)
+            if fit.graph.slots != self._driver.lifecycle.roster.slots:
+                self._driver.handle(events.Resized(fit.graph.slots))
         self._machine.on_not_lowered(self._now_ms())
 
     def _raise(self, slots: int) -> None:

@@ -7,8 +7,6 @@ canonical: slots are notified, sinks commit, what it subsumes is deleted. A chec
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,11 +18,11 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, confirmed_id, without_committables
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.failed_checkpoints import FailedCheckpoints
 from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import CheckpointAnswer
 from penstock.jobmaster.rescales import Rescales
@@ -32,14 +30,12 @@ from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
 from penstock.jobmaster.sources import EnumeratorFailed
-from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
     CheckpointEffect,
     DiscardSegments,
     DrainSources,
-    FailJob,
-    FailureCause,
     PublishCheckpoint,
     RescaleNotTaken,
     SavepointRefused,
@@ -47,7 +43,6 @@ from penstock.protocol.driver.driver_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
-from penstock.protocol.driver.pending_checkpoints import CheckpointState
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import (
@@ -87,14 +82,13 @@ class _Triggered:
 
 
 class Checkpoints:
-    """Executes the effects of `coordinator` for one job, whichever of its parts has sent it an event."""
+    """Executes the effects of one job's checkpoints."""
 
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         running: RunningGeneration,
-        coordinator: CheckpointCoordinator,
         job_directory: JobDirectory,
         commits: CommitQueue,
         history: CheckpointHistory,
@@ -103,10 +97,9 @@ class Checkpoints:
         positions: FinalPositions,
         ports: MasterPorts,
     ) -> None:
-        self.coordinator = coordinator
         self._positions = positions
         self._job = job
-        self._life = life
+        self._driver = driver
         self._running = running
         self._job_directory = job_directory
         self._commits = commits
@@ -120,72 +113,67 @@ class Checkpoints:
 
     def request(self, answer: CheckpointAnswer) -> None:
         """Take a checkpoint for a user, or say why not."""
-        refusal = self.coordinator.why_no_checkpoint
+        refusal = self._driver.coordinator.why_no_checkpoint
         if refusal is not None:
             answer(CheckpointFailed(f"no checkpoint is triggered: {_WHY_REFUSED[refusal]}"))
         elif not self._job.settings.checkpointing:
             answer(CheckpointFailed("checkpointing is not enabled; set execution.checkpointing.interval"))
         else:
-            self.execute(self.coordinator.request(self._clock.monotonic_ms()))
+            self._driver.handle(events.CheckpointAsked())
             answer(None)
 
-    def execute(self, effects: Sequence[CheckpointEffect]) -> None:
-        waiting = deque(effects)
-        while waiting:
-            effect = waiting.popleft()
-            match effect:
-                case TriggerCheckpoint():
-                    follows = self._trigger(effect)
-                    # A failure of the job ends those that wait here; a later trigger never passes them.
-                    waiting.extend(f for f in follows if isinstance(f, TriggerCheckpoint))
-                    waiting.extendleft(f for f in reversed(follows) if not isinstance(f, TriggerCheckpoint))
-                case PublishCheckpoint():
-                    self._publish(effect)
-                case CheckpointAborted(checkpoint_id, reason, detail, savepoint):
-                    self._triggered.pop(checkpoint_id, None)
-                    self._history.aborted(checkpoint_id, reason, detail)
-                    if savepoint is None and not any(isinstance(behind, FailJob) for behind in waiting):
-                        self._failed.failed(checkpoint_id, reason, detail)
-                    self._notify_slots(checkpoint_id, aborted=True)
-                    self._job_directory.unpin_predecessor(checkpoint_id)
-                    if savepoint is not None:
-                        self._savepoints.failed(savepoint, f"{reason}: {detail}" if detail else reason)
-                case SavepointRefused(savepoint, reason):
-                    self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
-                case RescaleNotTaken(reason, detail):
-                    self._rescales.on_not_taken(reason, detail)
-                case DrainSources():
-                    if self._running.id is not None:
-                        self._running.broadcast(EndSources(self._running.id))
-                case StillDraining(waited_ms, ended, subtasks):
-                    self._console.warning(
-                        f"the sources were ended {waited_ms / 1000:.0f} s ago to stop the job, and {ended} of "
-                        f"{subtasks} subtasks have processed what they have; no checkpoint is taken meanwhile. The job "
-                        f"stops when the others have, too; `penstock cancel {self._job.identity.job_id}` ends it before"
-                    )
-                case DiscardSegments(paths, directory):
-                    if directory is None:
-                        self._job_directory.delete(paths)
-                    else:
-                        self._savepoints.discard(directory, paths)
-                case FailJob(message, planned):
-                    self._life.fail(FailureCause(message, planned=planned))
-                case StillPublishing(checkpoint_id, waited_ms):
-                    self._console.warning(
-                        f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
-                        "storage has not said yet whether it is published; no other one is published meanwhile"
-                    )
+    def execute(self, effect: CheckpointEffect) -> None:
+        """Execute one effect."""
+        match effect:
+            case TriggerCheckpoint():
+                self._trigger(effect)
+            case PublishCheckpoint():
+                self._publish(effect)
+            case CheckpointAborted():
+                self._abort(effect)
+            case SavepointRefused(savepoint, reason):
+                self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
+            case RescaleNotTaken(reason, detail):
+                self._rescales.on_not_taken(reason, detail)
+            case DrainSources():
+                if self._running.id is not None:
+                    self._running.broadcast(EndSources(self._running.id))
+            case StillDraining(waited_ms, ended, subtasks):
+                self._console.warning(
+                    f"the sources were ended {waited_ms / 1000:.0f} s ago to stop the job, and {ended} of "
+                    f"{subtasks} subtasks have processed what they have; no checkpoint is taken meanwhile. The job "
+                    f"stops when the others have, too; `penstock cancel {self._job.identity.job_id}` ends it before"
+                )
+            case DiscardSegments(paths, directory):
+                if directory is None:
+                    self._job_directory.delete(paths)
+                else:
+                    self._savepoints.discard(directory, paths)
+            case StillPublishing(checkpoint_id, waited_ms):
+                self._console.warning(
+                    f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
+                    "storage has not said yet whether it is published; no other one is published meanwhile"
+                )
+
+    def _abort(self, aborted: CheckpointAborted) -> None:
+        checkpoint_id, reason, detail = aborted.checkpoint_id, aborted.reason, aborted.detail
+        self._triggered.pop(checkpoint_id, None)
+        self._history.aborted(checkpoint_id, reason, detail)
+        if aborted.savepoint is None and not aborted.fails_job:
+            self._failed.failed(checkpoint_id, reason, detail)
+        self._notify_slots(checkpoint_id, aborted=True)
+        self._job_directory.unpin_predecessor(checkpoint_id)
+        if aborted.savepoint is not None:
+            self._savepoints.failed(aborted.savepoint, f"{reason}: {detail}" if detail else reason)
 
     def _notify_slots(self, checkpoint_id: int, aborted: bool, commits: bool = True, confirmed: int = 0) -> None:
         """Report the end of a checkpoint to all slots of the generation, if there is one."""
         if self._running.id is not None:
             self._running.broadcast(CheckpointEnded(self._running.id, checkpoint_id, aborted, commits, confirmed))
 
-    def _trigger(self, effect: TriggerCheckpoint) -> list[CheckpointEffect]:
-        """Trigger the checkpoint at every slot; return the effects of a failure if its sources cannot take part."""
+    def _trigger(self, effect: TriggerCheckpoint) -> None:
+        """Trigger the checkpoint at every slot, unless its sources cannot take part."""
         barrier = effect.barrier
-        if self.coordinator.pending.state_of(barrier.checkpoint_id) is not CheckpointState.TRIGGERED:
-            return []  # what was executed before it has failed the job, and ended it
         assert self._running.id is not None and self._running.sources is not None
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         self._history.triggered(
@@ -195,11 +183,11 @@ class Checkpoints:
             triggered = _Triggered(self._job.graph, self._running.is_draining, self._running.sources.snapshot())
             self._triggered[barrier.checkpoint_id] = triggered
         except EnumeratorFailed as error:
-            return self.coordinator.on_trigger_failed(barrier.checkpoint_id, str(error), now_ms)
+            self._driver.handle(events.TriggerFailed(barrier.checkpoint_id, str(error)))
+            return
         barrier = self._job_directory.with_predecessor(barrier)
         directory = None if effect.savepoint is None else effect.savepoint.directory
         self._running.broadcast(messages.TriggerCheckpoint(self._running.id, barrier, directory))
-        return []
 
     def _publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
@@ -258,11 +246,11 @@ class Checkpoints:
             if failure is not None:
                 self._not_published(checkpoint_id, failure)
             elif savepoint.stops:
-                self.coordinator.on_written(checkpoint_id)
+                self._driver.handle(events.SavepointWritten(checkpoint_id))
                 self._stop_with(savepoint, metadata, publish, triggered)
             else:
                 self._notify_slots(checkpoint_id, aborted=False, commits=False)
-                self.execute(self.coordinator.on_saved(checkpoint_id, self._clock.monotonic_ms()))
+                self._driver.handle(events.Saved(checkpoint_id))
                 self._savepoints.succeeded(savepoint)
 
         self._savepoints.write(publish, metadata, written)
@@ -296,11 +284,7 @@ class Checkpoints:
         conversations.begin(publish_last(), published)
 
     def _not_published(self, checkpoint_id: int, detail: str) -> None:
-        self.execute(
-            self.coordinator.on_not_published(
-                checkpoint_id, FailureReason.FINALIZE_FAILURE, detail, self._clock.monotonic_ms()
-            )
-        )
+        self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.FINALIZE_FAILURE, detail))
 
     # ---- publishing ---------------------------------------------------------------------------------------------
 
@@ -308,58 +292,54 @@ class Checkpoints:
         now_ms = self._clock.monotonic_ms()
         if isinstance(outcome, PublicationError):
             self._job_directory.is_owner = False
-            self._life.abandon(str(outcome))
+            self._driver.abandon(str(outcome))
             return
         checkpoint, result = outcome
         match result:
             case Published():
                 self._complete(checkpoint, result, now_ms)
             case IdTaken(detail, next_id):
-                self.coordinator.skip_ids_to(next_id)
-                self.execute(self.coordinator.on_not_published(checkpoint_id, FailureReason.ID_TAKEN, detail, now_ms))
+                self._driver.handle(events.IdsUsed(next_id))
+                self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.ID_TAKEN, detail))
             case NotPublished(detail):
                 self._not_published(checkpoint_id, detail)
             case Subsumed():
-                self.execute(
-                    self.coordinator.on_not_published(
-                        checkpoint_id, FailureReason.SUBSUMED, "a newer one has completed", now_ms
-                    )
-                )
+                detail = "a newer one has completed"
+                self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.SUBSUMED, detail))
 
     def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
         metadata = checkpoint.metadata
         self._history.published(checkpoint, now_ms)
         self._failed.completed()
         self._job.restore_point = RestorePoint(metadata, checkpoint.data)
-        self._life.machine.restarts.on_checkpoint_completed()
         if metadata.is_final:
-            self._life.machine.on_finishing()
+            self._driver.handle(events.Finishing())
         self._notify_slots(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
         if self._running.sources is not None and self._running.id is not None and not metadata.is_final:
             self._running.sources.checkpoint_completed(metadata.subtasks)
         own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
-        report = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._life.finish)
+        report = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._driver.finish)
         self._commits.add(own, report if metadata.is_final else _nothing)
         if metadata.is_final:
             # An older commit may have failed while this one was published: no restart will retry it.
             self._commits.retry()
         self._job_directory.delete_unneeded(published)
         self._job_directory.unpin_predecessor(metadata.checkpoint_id)
-        self.execute(self.coordinator.on_published(metadata.checkpoint_id, metadata.is_final, now_ms))
+        self._driver.handle(events.CheckpointPublished(metadata.checkpoint_id, metadata.is_final))
         if not metadata.is_final:
             self._rescales.on_published(metadata.checkpoint_id)
 
     def _commit_at_end(self, publish: PublishCheckpoint, triggered: _Triggered) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
-        self._life.machine.on_finishing()
+        self._driver.handle(events.Finishing())
         checkpoint_id = publish.barrier.checkpoint_id
         prepared = [c for ack in publish.acks for s in ack.subtasks for c in s.committables]
         committables = [msgspec.structs.replace(c, checkpoint_id=checkpoint_id) for c in prepared]
         subtasks = [subtask for ack in publish.acks for subtask in ack.subtasks]
 
         def finish() -> None:
-            self.execute(self.coordinator.on_published(checkpoint_id, True, self._clock.monotonic_ms()))
-            self._life.finish()
+            self._driver.handle(events.CheckpointPublished(checkpoint_id, True))
+            self._driver.finish()
 
         self._commits.add(committables, partial(self._positions.report, triggered.enumerators, subtasks, finish))
 

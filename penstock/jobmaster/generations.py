@@ -8,14 +8,14 @@ from penstock.common.failures import describe
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.drain import JobDrain
-from penstock.jobmaster.job_life import JobLife
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.master_ports import BlockingWork, MasterPorts
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.watermark_alignment import AlignedSource, LimitWatermarks, WatermarkAlignment
 from penstock.protocol.values.elements import Generation, SubtaskId
@@ -36,17 +36,15 @@ class Generations:
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         running: RunningGeneration,
-        checkpoints: Checkpoints,
         reporter: Reporter,
         ports: MasterPorts,
         source_work: BlockingWork,
     ) -> None:
         self._job = job
-        self._life = life
+        self._driver = driver
         self._running = running
-        self._checkpoints = checkpoints
         self._reporter = reporter
         self._ports = ports
         self._source_work = source_work
@@ -96,7 +94,8 @@ class Generations:
 
     def run(self, generation: Generation) -> None:
         """Let every slot run: all have restored their subtasks."""
-        job, running, coordinator, now_ms = self._job, self._running, self._checkpoints.coordinator, self._now_ms()
+        job, running, now_ms = self._job, self._running, self._now_ms()
+        pending = self._driver.coordinator.pending
         running.broadcast(StartRun(generation))
         metadata = None if job.restore_point is None else job.restore_point.metadata
         running.drain = drain = JobDrain(
@@ -104,7 +103,7 @@ class Generations:
             metadata,
             generation,
             # Without this: a savepoint that an earlier one has left to be written, which no subtask hears of.
-            lambda: coordinator.pending.of(generation),
+            lambda: pending.of(generation),
             running.broadcast,
             job.holds_sources,
         )
@@ -116,16 +115,15 @@ class Generations:
         subtasks = sum(vertex.parallelism for vertex in job.graph.vertices)
         if running.sources is not None:
             self._follow_backlog(running.sources)
-        started = coordinator.on_running(generation, slots, subtasks, now_ms, self._ports.random(), job.holds_sources)
-        self._checkpoints.execute(started)
+        spread = self._ports.random()
+        self._driver.handle(events.Running(generation, slots, subtasks, spread, job.holds_sources))
 
-    def end(self, cause: str) -> None:
-        """Abort the checkpoints of the generation: it has ended."""
+    def end(self) -> None:
+        """Forget the generation: it has ended."""
         self._reporter.on_generation_ended()
         self._running.id = None
         self._end_sources()
         self._running.drain = None
-        self._checkpoints.execute(self._checkpoints.coordinator.on_stopped(self._now_ms(), detail=cause))
 
     def on_drain_report(self, report: DrainReport, now_ms: float) -> None:
         if (drain := self._running.drain) is not None:
@@ -145,7 +143,7 @@ class Generations:
         self._limit(self._alignment.on_end_of_data(subtask))
 
     def _limit(self, limits: Sequence[LimitWatermarks]) -> None:
-        generation = self._life.machine.generation
+        generation = self._driver.lifecycle.generation
         for limit in limits:
             if generation is not None:
                 self._running.broadcast(LimitWatermark(generation, limit.vertex, limit.watermark_max_ms))
@@ -177,14 +175,14 @@ class Generations:
             self._follow_backlog(sources)
 
     def _follow_backlog(self, sources: SplitDistribution) -> None:
-        self._checkpoints.coordinator.on_backlog(sources.is_processing_backlog, self._now_ms())
+        self._driver.handle(events.BacklogChanged(sources.is_processing_backlog))
 
     def _fail(self, error: EnumeratorFailed) -> None:
         traceback = describe(error.__cause__ or error)
-        self._life.fail(FailureCause(str(error), traceback, restartable=error.restartable))
+        self._driver.fail(FailureCause(str(error), traceback, restartable=error.restartable))
 
     def _assign(self, subtask: SubtaskId, splits: list[bytes], no_more: bool) -> None:
-        lifecycle = self._life.machine
+        lifecycle = self._driver.lifecycle
         generation, member = lifecycle.generation, lifecycle.roster.member(subtask.subtask)
         if generation is not None and member is not None:
             self._ports.links.send(member.process, SplitsAssigned(generation, subtask, splits, no_more))

@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.outcome import JobOutcome
 from penstock.jobmaster.process_links import ProcessLinks
@@ -53,7 +53,7 @@ class JobEnding:
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         links: ProcessLinks,
         job_directory: JobDirectory,
         commits: CommitQueue,
@@ -61,7 +61,7 @@ class JobEnding:
         ports: MasterPorts,
     ) -> None:
         self._job = job
-        self._life = life
+        self._driver = driver
         self._links = links
         self._job_directory = job_directory
         self._commits = commits
@@ -86,7 +86,7 @@ class JobEnding:
     def on_cancelled(self, suspends: bool) -> None:
         """Note what was asked for: to cancel the job, or to end only this driver. A job that is about to be suspended
         can still be cancelled, until it is decided what its log says."""
-        if not self._life.machine.is_over:
+        if not self._driver.lifecycle.is_over:
             self.suspends = suspends
         elif not suspends and not self._is_decided:
             self.suspends = False
@@ -164,7 +164,7 @@ class JobEnding:
 
     def _holdings(self) -> Holdings:
         self._is_decided = True
-        store, lifecycle = self._job_directory, self._life.machine
+        store, lifecycle = self._job_directory, self._driver.lifecycle
         publication = store.publication
         is_fenced = publication is not None and publication.fence is not None and store.conversations is not None
         keeps = self._job.settings.keeps_checkpoints(lifecycle.verdict) or bool(self._commits.unconfirmed)
@@ -221,7 +221,7 @@ class JobEnding:
         failed, directory = self._refused, self._job.identity.directory
         assert failed is not None
         way_out = f" Resume from {directory} to commit it." if directory is not None and failed.restartable else ""
-        self._life.abandon(
+        self._driver.abandon(
             f"{failed.traceback}{failed.summary}\nAll rows have been processed, but the last output is not "
             f"committed after {attempts} attempt(s).{way_out}"
         )

@@ -7,7 +7,6 @@ Whatever may block (storage, commits) is handed to `BlockingWork`, which calls b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.common.configuration import Configuration
@@ -16,6 +15,7 @@ from penstock.jobmaster.adaptive_scheduler import AdaptiveScheduler
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.events import (
     CancelRequested,
     CheckpointRequested,
@@ -31,7 +31,6 @@ from penstock.jobmaster.history import CheckpointHistory
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.job_ending import JobEnding
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.job_recovery import JobRecovery
 from penstock.jobmaster.job_settings import JobSettings, restart_strategy
 from penstock.jobmaster.master_ports import MasterPorts, RefreshingWork
@@ -44,9 +43,9 @@ from penstock.jobmaster.savepoints import Savepoints
 from penstock.jobmaster.slot_messages import SlotMessages
 from penstock.monitoring.report import JobReport
 from penstock.protocol.driver import driver_effects as effects
-from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
-from penstock.protocol.driver.lifecycle import Lifecycle
+from penstock.protocol.driver.driver_machine import DriverMachine
 from penstock.protocol.values.messages import (
     BecomeSpare,
     Cancel,
@@ -74,13 +73,17 @@ class JobMaster:
         ports = replace(ports, work=RefreshingWork(ports.work, self.refresh))
         self._ports = ports
         self._clock = ports.clock
-        self.lifecycle = Lifecycle(settings.lifecycle, restart_strategy(configuration), lambda: 2 * ports.random() - 1)
-        self.coordinator = coordinator = CheckpointCoordinator(
-            settings.coordinator, vertex_names=[vertex.name for vertex in graph.vertices]
+        machine = DriverMachine(
+            settings.lifecycle,
+            settings.coordinator,
+            restart_strategy(configuration),
+            lambda: 2 * ports.random() - 1,
+            [vertex.name for vertex in graph.vertices],
         )
+        self.lifecycle, self.coordinator = machine.lifecycle, machine.coordinator
         self.history = CheckpointHistory(settings.history_max, identity.directory)
         self.job_directory = JobDirectory(job, ports)
-        self._life = life = JobLife(self.lifecycle, ports.clock, self.job_directory, self._execute)
+        self._driver = driver = Driver(machine, ports.clock, self.job_directory, self._execute)
         self._links = ProcessLinks(ports.links)
         self.running = RunningGeneration(self.lifecycle.roster, ports.links)
         self.commits = CommitQueue(
@@ -101,26 +104,15 @@ class JobMaster:
             ports.open_store,
             settings.savepoint_directory,
             lambda: f"{int(ports.random() * 2**48):012x}",
-            lambda savepoint: self._checkpoints.execute(
-                coordinator.request_savepoint(savepoint, ports.clock.monotonic_ms())
-            ),
+            lambda savepoint: driver.handle(events.SavepointAsked(savepoint)),
             ports.console.warning,
         )
-        self.rescales = Rescales(
-            job,
-            life,
-            self.running,
-            coordinator,
-            lambda effects: self._checkpoints.execute(effects),
-            self._adopt,
-            ports,
-        )
+        self.rescales = Rescales(job, driver, self.running, self._adopt, ports)
         positions = FinalPositions(job, source_work, ports)
         self._checkpoints = Checkpoints(
             job,
-            life,
+            driver,
             self.running,
-            coordinator,
             self.job_directory,
             self.commits,
             self.history,
@@ -131,19 +123,18 @@ class JobMaster:
         )
         self._reporter = Reporter(graph, identity.job_id, self.lifecycle, self.history)
         self._reporter.rescales = lambda: self.rescales.reports
-        self._generations = Generations(job, life, self.running, self._checkpoints, self._reporter, ports, source_work)
+        self._generations = Generations(job, driver, self.running, self._reporter, ports, source_work)
         self._recovery = JobRecovery(
-            job, life, self.job_directory, self.commits, coordinator, self.rescales, self._adopt, positions, ports
+            job, driver, self.job_directory, self.commits, self.rescales, self._adopt, positions, ports
         )
-        self._ending = JobEnding(job, life, self._links, self.job_directory, self.commits, self._finished_with, ports)
+        self._ending = JobEnding(job, driver, self._links, self.job_directory, self.commits, self._finished_with, ports)
         self._adaptive = None
         if settings.adaptive is not None:
-            self._adaptive = AdaptiveScheduler(job, life, self.rescales, self._adopt, settings.adaptive, ports)
+            self._adaptive = AdaptiveScheduler(job, driver, self.rescales, self._adopt, settings.adaptive, ports)
         self._messages = SlotMessages(
             job,
-            life,
+            driver,
             self._links,
-            self._checkpoints,
             self._generations,
             self.job_directory,
             self._reporter,
@@ -156,7 +147,7 @@ class JobMaster:
 
     def start(self) -> None:
         self._ending.started_ms = self._clock.monotonic_ms()
-        self._execute(self.lifecycle.start(self._clock.monotonic_ms()))
+        self._driver.handle(events.Started())
         self.refresh()
 
     def handle(self, event: Event) -> None:
@@ -165,10 +156,10 @@ class JobMaster:
                 self._messages.on_message(process, message)
             case LinkLost(process, detail):
                 self._links.lost(process)
-                self._execute(self.lifecycle.on_link_lost(process, detail, self._clock.monotonic_ms()))
+                self._driver.handle(events.LinkLost(process, detail))
             case CancelRequested(suspends):
                 self._ending.on_cancelled(suspends)
-                self._execute(self.lifecycle.cancel(self._clock.monotonic_ms()))
+                self._driver.handle(events.Cancelled())
             case CheckpointRequested(answer):
                 self._checkpoints.request(answer)
             case SavepointRequested(order):
@@ -182,8 +173,7 @@ class JobMaster:
         if self.outcome is not None:
             return None
         deadlines = [
-            self.lifecycle.next_deadline_ms(),
-            self.coordinator.next_deadline_ms(),
+            self._driver.machine.next_deadline_ms(),
             self.job_directory.next_deadline_ms(),
             self._ending.next_deadline_ms(),
             self.commits.next_deadline_ms(),
@@ -200,9 +190,7 @@ class JobMaster:
             now_ms = self._clock.monotonic_ms()
         if self._adaptive is not None:
             self._adaptive.look()
-        self._execute(self.lifecycle.on_time(now_ms))
-        self.coordinator.pending.on_progress(self.savepoints.progress_ms)
-        self._checkpoints.execute(self.coordinator.on_time(now_ms))
+        self._driver.handle(events.TimePassed(self.savepoints.progress_ms), now_ms)
         self.job_directory.on_time(now_ms)
         self._ending.on_time(now_ms)
         self.commits.on_time(now_ms)
@@ -219,49 +207,51 @@ class JobMaster:
 
     # ---- effects of the job's life ------------------------------------------------------------------------------
 
-    def _execute(self, decided: Sequence[effects.LifecycleEffect]) -> None:
+    def _execute(self, effect: effects.Effect) -> None:
+        """Execute one effect of the machine."""
         slots, links, now_ms = self._ports.slots, self._ports.links, self._clock.monotonic_ms()
-        for effect in decided:
-            match effect:
-                case effects.SubmitSlot(slot):
-                    slots.submit(slot)
-                case effects.ResubmitSlot(slot):
-                    slots.resubmit(slot)
-                case effects.ReleaseSlot(slot):
-                    slots.release(slot)
-                case effects.AssignSpare(process):
-                    links.send(process, BecomeSpare())
-                case effects.Dismiss(process, message):
-                    links.send(process, Leave(message))
-                    if not self.lifecycle.is_over:
-                        self._links.close(process)
-                case effects.CloseLink(process):
+        match effect:
+            case effects.SubmitSlot(slot):
+                slots.submit(slot)
+            case effects.ResubmitSlot(slot):
+                slots.resubmit(slot)
+            case effects.ReleaseSlot(slot):
+                slots.release(slot)
+            case effects.AssignSpare(process):
+                links.send(process, BecomeSpare())
+            case effects.Dismiss(process, message):
+                links.send(process, Leave(message))
+                if not self.lifecycle.is_over:
                     self._links.close(process)
-                case effects.Prepare():
-                    self._recovery.begin()
-                case effects.Deploy(generation, members):
-                    self._generations.deploy(generation, members)
-                case effects.StartRestore(generation):
-                    self.running.broadcast(Restore(generation))
-                case effects.StartRun(generation):
-                    self.job_directory.plan_sweep(generation, now_ms)
-                    self._generations.run(generation)
-                case effects.CancelGeneration(generation, process):
-                    links.send(process, Cancel(generation))
-                case effects.GenerationEnded(_, cause):
-                    self._generations.end(cause)
-                case effects.Restarting():
-                    self._recovery.supersede()
-                    self._reporter.on_restarting(effect, now_ms, self._clock.wall_ms())
-                    self._ports.console.warning(effect.text())
-                case effects.SlotsGone(state, error):
-                    self._ending.begin(state, error)
+            case effects.CloseLink(process):
+                self._links.close(process)
+            case effects.Prepare():
+                self._recovery.begin()
+            case effects.Deploy(generation, members):
+                self._generations.deploy(generation, members)
+            case effects.StartRestore(generation):
+                self.running.broadcast(Restore(generation))
+            case effects.StartRun(generation):
+                self.job_directory.plan_sweep(generation, now_ms)
+                self._generations.run(generation)
+            case effects.CancelGeneration(generation, process):
+                links.send(process, Cancel(generation))
+            case effects.GenerationEnded():
+                self._generations.end()
+            case effects.Restarting():
+                self._recovery.supersede()
+                self._reporter.on_restarting(effect, now_ms, self._clock.wall_ms())
+                self._ports.console.warning(effect.text())
+            case effects.SlotsGone(state, error):
+                self._ending.begin(state, error)
+            case _:
+                self._checkpoints.execute(effect)
 
     # ---- what the parts call, and the owner -----------------------------------------------------------------------
 
     def abandon(self, error: str) -> None:
         """End the job as FAILED, and delete nothing."""
-        self._life.abandon(error)
+        self._driver.abandon(error)
         self.refresh()
 
     def _adopt(self, graph: JobGraph) -> None:
@@ -277,7 +267,7 @@ class JobMaster:
             self._ending.commit_failed(failed)
         else:
             self.job_directory.keep_everything |= not failed.restartable
-            self._life.fail(FailureCause(failed.summary, failed.traceback, restartable=failed.restartable))
+            self._driver.fail(FailureCause(failed.summary, failed.traceback, restartable=failed.restartable))
 
     def _finished_with(self, outcome: JobOutcome) -> None:
         for line in self._reporter.rows_left_out():

@@ -12,15 +12,15 @@ from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.assembly import committables_of
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.fit import fitted_in_steps, nothing_to_resume, refusal
 from penstock.jobmaster.identity import CheckpointToStartFrom
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
-from penstock.protocol.driver.coordinator import CheckpointCoordinator
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.recovery import (
     Abandon,
@@ -64,10 +64,9 @@ class JobRecovery:
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         job_directory: JobDirectory,
         commits: CommitQueue,
-        coordinator: CheckpointCoordinator,
         rescales: Rescales,
         adopt: Callable[[JobGraph], None],
         positions: FinalPositions,
@@ -75,10 +74,9 @@ class JobRecovery:
     ) -> None:
         self._positions = positions
         self._job = job
-        self._life = life
+        self._driver = driver
         self._job_directory = job_directory
         self._commits = commits
-        self._coordinator = coordinator
         self._rescales = rescales
         self._adopt = adopt
         self._ports = ports
@@ -103,7 +101,7 @@ class JobRecovery:
         self._execute(self._machine.handle(event, self._ports.clock.monotonic_ms()))
 
     def _execute(self, effects: Iterable[Effect]) -> None:
-        directory, life = self._job_directory, self._life
+        directory, driver = self._job_directory, self._driver
         for effect in effects:
             match effect:
                 case OpenDirectory():
@@ -132,13 +130,13 @@ class JobRecovery:
                 case Warn(text):
                     self._ports.console.warning(text)
                 case Prepared():
-                    life.prepared()
+                    driver.prepared()
                 case Fail(cause):
-                    life.fail(FailureCause(cause))
+                    driver.fail(FailureCause(cause))
                 case Abandon(error):
-                    life.abandon(error)
+                    driver.abandon(error)
                 case AbandonEnded(state):
-                    life.abandon(nothing_to_resume(self._job.identity.job_id, state))
+                    driver.abandon(nothing_to_resume(self._job.identity.job_id, state))
 
     def _take_over(self) -> None:
         store, identity = self._job_directory, self._job.identity
@@ -156,7 +154,7 @@ class JobRecovery:
         # Without this: an option that several jobs share names checkpoint 7 of one of them, another one begins and is
         # killed behind its own checkpoint 7, and whoever resumes it gives up rows that nobody meant.
         given_up = self._job.settings.without_channel_state.checkpoint_id
-        self._coordinator.skip_ids_to(max(result.next_checkpoint_id, given_up + 1))
+        self._driver.handle(events.IdsUsed(max(result.next_checkpoint_id, given_up + 1)))
         metadata, ended = result.metadata, result.ended
         if metadata is not None:
             self._found = RestorePoint(metadata, encode_metadata(metadata))
@@ -185,7 +183,7 @@ class JobRecovery:
         self._ports.work.submit("read the checkpoint to start from", read, done)
 
     def _fit(self) -> None:
-        job, life, point, warn = self._job, self._life, self._found, self._ports.console.warning
+        job, driver, point, warn = self._job, self._driver, self._found, self._ports.console.warning
         assert point is not None
         settings, is_adaptive = job.settings, job.settings.adaptive is not None
         try:
@@ -200,7 +198,7 @@ class JobRecovery:
         if lost is not None:
             warn(lost)
             point = self._found = replace(point, metadata=metadata, data=encode_metadata(metadata))
-        self._coordinator.skip_ids_to(metadata.checkpoint_id + 1)
+        driver.handle(events.IdsUsed(metadata.checkpoint_id + 1))
         job.restore_point = point
         if fit.then is not None:
             warn(fit.text(metadata.checkpoint_id))
@@ -208,9 +206,9 @@ class JobRecovery:
         if fit.graph is not job.graph:
             self._adopt(fit.graph)
         slots = fit.graph.slots
-        if slots != life.machine.roster.slots and not life.machine.is_over:
-            life.provide(slots)
-            life.resize(slots)
+        if slots != driver.lifecycle.roster.slots and not driver.lifecycle.is_over:
+            driver.handle(events.SlotsNeeded(slots))
+            driver.handle(events.Resized(slots))
         self._handle(Fitted(metadata.is_final, point.root is None, self._holds_files()))
 
     def _queue_commits(self, is_last: bool) -> None:
@@ -224,17 +222,17 @@ class JobRecovery:
                     f"job {self._job.identity.job_id} was stopped with the savepoint {savepoint}, but had not ended. "
                     f"Now it ends; a new job starts from there with -s {savepoint}"
                 )
-            self._life.machine.on_finishing()
+            self._driver.handle(events.Finishing())
             metadata = point.metadata
             self._commits.add(
                 committables,
-                partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._life.finish),
+                partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._driver.finish),
             )
         else:
             self._commits.add(committables)
 
     def _await_publications(self, attempt: int) -> None:
-        lifecycle, conversations = self._life.machine, self._job_directory.conversations
+        lifecycle, conversations = self._driver.lifecycle, self._job_directory.conversations
 
         def idle() -> None:
             needs_slots = not (lifecycle.is_over or lifecycle.is_finishing)
@@ -251,7 +249,7 @@ class JobRecovery:
         return has_directory and (point is None or point.root is None)
 
     def _check_files(self, attempt: int) -> None:
-        point, store, lifecycle = self._job.restore_point, self._job_directory.store, self._life.machine
+        point, store, lifecycle = self._job.restore_point, self._job_directory.store, self._driver.lifecycle
         directory, retained = self._job.identity.directory, self._job_directory.retained_paths
         metadata = None if point is None else point.metadata
         assert store is not None

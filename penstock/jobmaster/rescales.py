@@ -12,15 +12,15 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.rescaled_graph import RescaleRefused, rescaled
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.fit import fitted
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.orders import RescaleOrder
 from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.monitoring.report import RescaleReport
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver import rescaling
-from penstock.protocol.driver.coordinator import CheckpointCoordinator
-from penstock.protocol.driver.driver_effects import CheckpointEffect, FailureCause, TriggerCheckpoint
+from penstock.protocol.driver.driver_effects import FailureCause, TriggerCheckpoint
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.driver.rescaling import Effect, Rescale, Rescaling, Situation
 from penstock.protocol.values.reasons import FailureReason
@@ -33,25 +33,19 @@ _FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 
 class Rescales:
-    """Rescales a job when somebody orders it. `execute_checkpoints` executes what the coordinator decides; `adopt`
-    takes the job's graph at another parallelism, before anything is deployed.
-    """
+    """Rescales a job when somebody orders it. `adopt` takes the graph at another parallelism, before it is deployed."""
 
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         running: RunningGeneration,
-        coordinator: CheckpointCoordinator,
-        execute_checkpoints: Callable[[Sequence[CheckpointEffect]], None],
         adopt: Callable[[JobGraph], None],
         ports: MasterPorts,
     ) -> None:
         self._job = job
-        self._life = life
+        self._driver = driver
         self._running = running
-        self._coordinator = coordinator
-        self._execute_checkpoints = execute_checkpoints
         self._adopt = adopt
         self._clock = ports.clock
         self._console = ports.console
@@ -106,7 +100,7 @@ class Rescales:
         if not order.is_own:
             self._want(self._job.graph)
             # An adaptive job that runs like this for want of slots has asked for more, which its user gives up.
-            self._life.release_unneeded()
+            self._driver.handle(events.SlotsUnneeded())
         order.answer(None)
 
     def _is_done(self, rescale: Rescale) -> bool:
@@ -121,9 +115,8 @@ class Rescales:
         caller lets the job run as its checkpoint was taken until then. `is_own`: not its user asks for that graph."""
         self._job.holds_sources = True
         if not is_own:
-            self._life.machine.roster.kept_slots = (
-                graph.slots
-            )  # of processes that have been submitted for the second step
+            # Of processes that have been submitted for the second step.
+            self._driver.handle(events.SlotsKept(graph.slots))
         number = next(self._numbers)
         self._orders[number] = RescaleOrder(graph.slots, self._restored, RESTORED, is_own, graph)
         rescale = Rescale(number, graph.slots, is_restore=True)
@@ -144,7 +137,7 @@ class Rescales:
     def _want(self, graph: JobGraph) -> None:
         self.wanted = graph
         if self._job.settings.adaptive is not None:
-            self._life.machine.roster.kept_slots = graph.slots
+            self._driver.handle(events.SlotsKept(graph.slots))
 
     @property
     def _is_aligned(self) -> bool:
@@ -153,7 +146,7 @@ class Rescales:
         return any(edge.partitioner.kind is PartitionerKind.BROADCAST for edge in self._job.graph.edges)
 
     def _situation(self) -> Situation:
-        life, capacity = self._life.machine, self._slots.capacity
+        life, capacity = self._driver.lifecycle, self._slots.capacity
         running = life.generation if life.phase is Phase.RUNNING and not life.is_finishing else None
         processes = len(life.roster.processes)
         return Situation(
@@ -201,33 +194,33 @@ class Rescales:
         for effect in effects:
             match effect:
                 case rescaling.ProvideSlots(slots):
-                    self._life.provide(slots)
+                    self._driver.handle(events.SlotsNeeded(slots))
                 case rescaling.TakeCheckpoint():
                     self._take_checkpoint()
                 case rescaling.RestartWith(rescale):
                     self._restart(rescale)
                 case rescaling.RestoreAgain(why):
-                    self._life.fail(FailureCause(f"{_NOT_RESTORED}: {why}"))
+                    self._driver.fail(FailureCause(f"{_NOT_RESTORED}: {why}"))
                 case rescaling.Rescaled(rescale):
                     self._report(effect)
                     self._orders.pop(rescale.number).answer(None)
                 case rescaling.RunsAlready(rescale):
                     self._answer_as_is(self._orders.pop(rescale.number))
                 case rescaling.NotRescaled(rescale, why):
-                    self._life.release_unneeded()
+                    self._driver.handle(events.SlotsUnneeded())
                     self._orders.pop(rescale.number).answer(RescaleFailed(f"the job was not rescaled: {why}"))
 
     def _take_checkpoint(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        effects = self._coordinator.request_rescale(self._is_aligned, now_ms)
+        effects = self._driver.decide(events.RescaleAsked(self._is_aligned))
         for effect in effects:
             if isinstance(effect, TriggerCheckpoint):
                 self._checkpoint_id = effect.barrier.checkpoint_id
                 self._machine.on_triggered(now_ms)
-        self._execute_checkpoints(effects)
+        self._driver.execute(effects)
 
     def _restart(self, rescale: Rescale) -> None:
-        job, life, order = self._job, self._life, self._orders[rescale.number]
+        job, driver, order = self._job, self._driver, self._orders[rescale.number]
         self._before = before = job.graph
         try:
             graph = self._graph(order)
@@ -235,11 +228,11 @@ class Rescales:
                 graph = fitted(graph, job.restore_point.metadata, job.settings.ignore_unclaimed_state)
         except (RescaleRefused, IncompatibleGraph) as error:
             if order.graph is not None:
-                life.abandon(f"{_NOT_RESTORED}: {error}")
+                driver.abandon(f"{_NOT_RESTORED}: {error}")
                 return
             # Nothing is taken behind the checkpoint, so the job cannot simply continue.
             cause = f"the job cannot be rescaled, and restarts as it was: {error}"
-            life.rescale(before.slots, cause)
+            driver.handle(events.Rescaled(before.slots, cause))
             self._execute(self._machine.on_refused(str(error), self._situation(), self._clock.monotonic_ms()))
             return
         if not order.is_own:
@@ -247,10 +240,10 @@ class Rescales:
         if job.holds_sources:
             job.holds_sources = False
             if job.settings.adaptive is None:
-                life.machine.roster.kept_slots = 0
+                driver.handle(events.SlotsKept(0))
         self._adopt(graph)
         cause = f"the job continues in {graph.slots} slots instead of {before.slots} ({order.reason})"
-        life.rescale(graph.slots, cause)
+        driver.handle(events.Rescaled(graph.slots, cause))
 
     def _report(self, done: rescaling.Rescaled) -> None:
         order = self._orders[done.rescale.number]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.current_job import CurrentJob
+from penstock.jobmaster.driver import Driver
 from penstock.jobmaster.generations import Generations
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.job_life import JobLife
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.process_links import ProcessLinks
 from penstock.jobmaster.reports import Reporter
 from penstock.jobmaster.restore import START_ELSEWHERE, refusal
+from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.log.publication import to_give_up_rows
@@ -46,61 +46,59 @@ class SlotMessages:
     def __init__(
         self,
         job: CurrentJob,
-        life: JobLife,
+        driver: Driver,
         links: ProcessLinks,
-        checkpoints: Checkpoints,
         generations: Generations,
         job_directory: JobDirectory,
         reporter: Reporter,
         ports: MasterPorts,
     ) -> None:
         self._job = job
-        self._life = life
+        self._driver = driver
         self._links = links
-        self._checkpoints = checkpoints
         self._generations = generations
         self._job_directory = job_directory
         self._reporter = reporter
         self._ports = ports
 
     def on_message(self, process: str, message: Message) -> None:
-        life, execute, now_ms = self._life.machine, self._life.execute, self._ports.clock.monotonic_ms()
-        life.processes.on_heard(process, now_ms)
+        life, handle = self._driver.lifecycle, self._driver.handle
+        handle(events.Heard(process))
         played_slot = life.roster.plays(process)
         match message:
             case Register():
-                self._register(message, now_ms)
+                self._register(message)
             case Printed(subtask=subtask, lines=lines, is_error=is_error):
                 for line in lines:
                     self._ports.console.line(subtask, line, is_error)
             case StoreRequest():
                 self._ports.links.send(process, self._job_directory.serve(message))
             case Left(generation):
-                execute(life.on_left(process, Generation(*generation), now_ms))
+                handle(events.SlotLeft(process, Generation(*generation)))
             case SlotAck():
-                self._checkpoints.execute(self._checkpoints.coordinator.on_ack(message, now_ms))
+                handle(message)
             case Connected(generation) if played_slot is not None:
-                execute(life.on_connected(process, Generation(*generation), now_ms))
+                handle(events.SlotConnected(process, Generation(*generation)))
             case Restored(generation, slot, layers) if played_slot is not None:
                 if Generation(*generation) == life.generation:
                     self._reporter.on_restored(slot, layers)
-                execute(life.on_restored(process, Generation(*generation), now_ms))
+                handle(events.SlotRestored(process, Generation(*generation)))
             case _ if played_slot is not None:
-                self._on_message_of_generation(played_slot, message, now_ms)
+                self._on_message_of_generation(played_slot, message, self._ports.clock.monotonic_ms())
 
-    def _register(self, register: Register, now_ms: float) -> None:
+    def _register(self, register: Register) -> None:
         ours = f"{sys.version_info.major}.{sys.version_info.minor}"
         theirs = ".".join(register.python.split(".")[:2])
         if theirs != ours:
-            self._life.abandon(
+            self._driver.abandon(
                 f"slot {register.slot} on {register.host} runs Python {register.python}, the driver {ours}; functions "
                 "can only be shipped between equal minor versions: set PYSPARK_PYTHON for the executors"
             )
         self._links.registered(register.process)
-        self._life.execute(self._life.machine.on_register(register, now_ms))
+        self._driver.handle(events.Registered(register))
 
     def _on_message_of_generation(self, played_slot: int, message: Any, now_ms: float) -> None:
-        lifecycle, execute = self._life.machine, self._life.execute
+        lifecycle, handle = self._driver.lifecycle, self._driver.handle
         generation = lifecycle.generation
         if generation is None or message.generation != generation:
             if isinstance(message, SlotStatus):
@@ -111,24 +109,23 @@ class SlotMessages:
             case SlotStatus(slot=slot, restoring=restoring):
                 member = lifecycle.roster.member(slot)
                 if member is not None:
-                    lifecycle.processes.on_restoring(member.process, restoring)
+                    handle(events.Restoring(member.process, restoring))
                 self._reporter.on_status(message, now_ms)
             case Decline():
-                self._checkpoints.execute(self._checkpoints.coordinator.on_decline(message, now_ms))
+                handle(message)
             case SubtaskFailed():
-                execute(lifecycle.on_failure(generation, self._cause(message), now_ms))
+                handle(events.Failed(self._cause(message), generation))
             case PeerLost(slot=slot, peer=peer, detail=detail):
                 summary = f"slot {slot} lost its connection to slot {peer}: {detail}"
                 cause = FailureCause(summary, slot_lost=True, lost_peer=peer)
-                execute(lifecycle.on_failure(generation, cause, now_ms))
+                handle(events.Failed(cause, generation))
             case DrainReport():
                 self._generations.on_drain_report(message, now_ms)
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
                     self._reporter.on_subtask(status, now_ms)
                 self._generations.on_source_ended(SubtaskId(*subtask))
-                ended = self._checkpoints.coordinator.on_end_of_data(SubtaskId(*subtask), now_ms)
-                self._checkpoints.execute(ended)
+                handle(events.EndOfData(SubtaskId(*subtask)))
             case WatermarkReport(subtask=subtask, watermark_ms=watermark_ms):
                 self._generations.on_watermark(SubtaskId(*subtask), watermark_ms)
             case SplitsRequested(subtask=subtask):
@@ -138,7 +135,7 @@ class SlotMessages:
         point = self._job.restore_point
         vertex = self._job.graph.vertices[failed.subtask.vertex]
         where = f"subtask {failed.subtask.subtask + 1}/{vertex.parallelism} of '{vertex.name}', slot {failed.slot}"
-        is_restoring = self._life.machine.phase is Phase.RESTORING
+        is_restoring = self._driver.lifecycle.phase is Phase.RESTORING
         is_damage = failed.reason is SubtaskFailureReason.DAMAGED_RANGE or (
             failed.reason is SubtaskFailureReason.DAMAGE and is_restoring
         )

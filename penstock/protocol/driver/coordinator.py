@@ -455,17 +455,21 @@ class Stopping:
 
 class CheckpointCoordinator:
     """Coordinates the checkpoints of one job. `next_checkpoint_id` must be above every id that the job's log or the
-    restored checkpoint has named. `vertex_names`: by vertex number, for messages.
+    restored checkpoint has named. `vertex_names`: by vertex number, for messages. `story`: of the machine around it.
     """
 
     def __init__(
-        self, settings: CoordinatorSettings, next_checkpoint_id: int = 1, vertex_names: Sequence[str] = ()
+        self,
+        settings: CoordinatorSettings,
+        next_checkpoint_id: int = 1,
+        vertex_names: Sequence[str] = (),
+        story: Story | None = None,
     ) -> None:
         self.settings = settings
         self._vertex_names = vertex_names
         self.next_checkpoint_id = next_checkpoint_id
         self.phase = CoordinatorPhase.STOPPED
-        self.story = Story()
+        self.story = story or Story()
         self.schedule = TriggerSchedule(settings.interval_ms, settings.min_pause_ms, settings.backlog_interval_ms)
         self._decider = CheckpointRequestDecider(settings.concurrent_max, settings.min_pause_ms)
         self._failures = CheckpointFailureManager(settings.tolerable_failures_max)

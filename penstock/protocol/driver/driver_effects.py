@@ -179,12 +179,15 @@ class PublishCheckpoint:
 
 @dataclass(frozen=True)
 class CheckpointAborted:
-    """Send the slots the end of the checkpoint, if the generation still runs."""
+    """Send the slots the end of the checkpoint, if the generation still runs. `fails_job`: the job fails over, because
+    too many have failed.
+    """
 
     checkpoint_id: int
     reason: FailureReason
     detail: str
     savepoint: Savepoint | None = None
+    fails_job: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,8 +230,8 @@ class DiscardSegments:
 
 @dataclass(frozen=True)
 class FailJob:
-    """Fail the job over: too many checkpoints have failed. `planned`: it is no failure of the job, because the sources
-    were ended for a savepoint that failed.
+    """Fail the job over: too many checkpoints have failed. `DriverMachine` consumes it. `planned`: it is no failure of
+    the job, because the sources were ended for a savepoint that failed.
     """
 
     message: str
@@ -257,3 +260,5 @@ CheckpointEffect = (
     | FailJob
     | StillPublishing
 )
+
+Effect = LifecycleEffect | CheckpointEffect

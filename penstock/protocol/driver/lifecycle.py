@@ -224,16 +224,24 @@ def _too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str
 
 
 class Lifecycle:
-    """Decides about one job. `jitter` returns the caller's next random number in [-1, 1]."""
+    """Decides about one job. `jitter` returns the caller's next random number in [-1, 1]. `story`: that of the machine
+    around it.
+    """
 
-    def __init__(self, settings: LifecycleSettings, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        settings: LifecycleSettings,
+        strategy: RestartStrategy,
+        jitter: Callable[[], float],
+        story: Story | None = None,
+    ) -> None:
         self.settings = settings
         self.processes = SlotProcesses(
             settings.slots, settings.spares, settings.heartbeat_timeout_ms, settings.cancellation_timeout_ms
         )
         self.roster = self.processes.roster
         self.phase = Phase.GATHERING
-        self.story = Story()
+        self.story = story or Story()
         self.restarts = Restarts(strategy, jitter)
         self.state = "CREATED"
         self._fence = 0

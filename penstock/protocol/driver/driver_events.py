@@ -1,0 +1,261 @@
+"""Defines the events of the driver's machine, in the order of a job: its life, then its checkpoints."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.savepoint import Savepoint
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Decline, Register, SlotAck
+from penstock.protocol.values.reasons import FailureReason
+
+# ---- events of the job's life ---------------------------------------------------------------------------------------
+
+
+class Started(msgspec.Struct, frozen=True):
+    """Starts the job."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """Reports that what the next generation restores is known. `fence`: the position from which the log is ours."""
+
+    fence: int
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """Reports a process that has come."""
+
+    register: Register
+
+
+class LinkLost(msgspec.Struct, frozen=True):
+    """Reports that the connection of a process has ended."""
+
+    process: str
+    detail: str
+
+
+class SlotConnected(msgspec.Struct, frozen=True):
+    """Reports that a process is connected with all its peers."""
+
+    process: str
+    generation: Generation
+
+
+class SlotRestored(msgspec.Struct, frozen=True):
+    """Reports that a process has restored all its subtasks."""
+
+    process: str
+    generation: Generation
+
+
+class SlotLeft(msgspec.Struct, frozen=True):
+    """Reports that a process has released a generation, or leaves for good."""
+
+    process: str
+    generation: Generation
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Reports a failure of a generation; None: of the job as a whole, whatever runs."""
+
+    cause: FailureCause
+    generation: Generation | None = None
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """Reports that a process is alive, because any message of it has arrived."""
+
+    process: str
+
+
+class Restoring(msgspec.Struct, frozen=True):
+    """Reports which subtasks of a process are not restored yet."""
+
+    process: str
+    names: list[str]
+
+
+class SlotsKept(msgspec.Struct, frozen=True):
+    """Keeps the submissions for so many slots, even if the job has fewer: who comes then is a spare."""
+
+    slots: int
+
+
+class SlotsShared(msgspec.Struct, frozen=True):
+    """Reports whether living processes may play the slots that are missing."""
+
+    may_share: bool
+
+
+class SlotsNeeded(msgspec.Struct, frozen=True):
+    """Asks to submit what so many slots need, before they are needed."""
+
+    slots: int
+
+
+class SlotsUnneeded(msgspec.Struct, frozen=True):
+    """Reports that what was provided beyond the job's slots is not needed after all."""
+
+
+class Rescaled(msgspec.Struct, frozen=True):
+    """Ends the generation, and lets the next one have so many slots."""
+
+    slots: int
+    cause: str
+
+
+class Resized(msgspec.Struct, frozen=True):
+    """Lets the job start with so many slots, instead of waiting for those that are missing."""
+
+    slots: int
+
+
+class Finishing(msgspec.Struct, frozen=True):
+    """Reports that the final checkpoint is canonical: what is left to do needs no slot."""
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Reports that everything up to the final checkpoint is committed."""
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """Ends the job, because a user asks for it."""
+
+
+class Abandoned(msgspec.Struct, frozen=True):
+    """Fails the job for good, whatever the restart strategy says."""
+
+    error: str
+
+
+# ---- events of checkpoints ------------------------------------------------------------------------------------------
+
+
+class Running(msgspec.Struct, frozen=True):
+    """Reports that all subtasks of a generation run. See `CheckpointCoordinator.on_running`."""
+
+    generation: Generation
+    slots: frozenset[int]
+    subtasks: int
+    spread: float
+    holds_sources: bool
+
+
+class BacklogChanged(msgspec.Struct, frozen=True):
+    """Reports whether any source works off a backlog."""
+
+    is_backlog: bool
+
+
+class CheckpointAsked(msgspec.Struct, frozen=True):
+    """Asks for a checkpoint, for a user."""
+
+
+class SavepointAsked(msgspec.Struct, frozen=True):
+    """Asks for a savepoint, for a user. Its directory exists."""
+
+    savepoint: Savepoint
+
+
+class RescaleAsked(msgspec.Struct, frozen=True):
+    """Asks for the checkpoint from which the job continues at another parallelism."""
+
+    is_aligned: bool
+
+
+class TriggerFailed(msgspec.Struct, frozen=True):
+    """Reports that the trigger of a checkpoint could not be sent."""
+
+    checkpoint_id: int
+    detail: str
+
+
+class EndOfData(msgspec.Struct, frozen=True):
+    """Reports that a subtask has reached the end of its data."""
+
+    subtask: SubtaskId
+
+
+class CheckpointPublished(msgspec.Struct, frozen=True):
+    """Reports that the log entry of a checkpoint exists, or that what it only collected is committed."""
+
+    checkpoint_id: int
+    is_final: bool
+
+
+class SavepointWritten(msgspec.Struct, frozen=True):
+    """Reports that the directory of a savepoint is complete, before its entry in the log is begun."""
+
+    checkpoint_id: int
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """Reports that a savepoint of a job that continues is complete."""
+
+    checkpoint_id: int
+
+
+class CheckpointNotPublished(msgspec.Struct, frozen=True):
+    """Reports that a checkpoint certainly has no log entry, and never will."""
+
+    checkpoint_id: int
+    reason: FailureReason
+    detail: str
+
+
+class IdsUsed(msgspec.Struct, frozen=True):
+    """Reports that ids below `next_checkpoint_id` may have been used, by another driver or job."""
+
+    next_checkpoint_id: int
+
+
+# ---- both -----------------------------------------------------------------------------------------------------------
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """Reports that the machine's deadline may be over. `progress_ms`: directory of a savepoint that is being written ->
+    when its storage did something last.
+    """
+
+    progress_ms: dict[str, float] = {}
+
+
+Event = (
+    Started
+    | Prepared
+    | Registered
+    | LinkLost
+    | SlotConnected
+    | SlotRestored
+    | SlotLeft
+    | Failed
+    | Heard
+    | Restoring
+    | SlotsKept
+    | SlotsShared
+    | SlotsNeeded
+    | SlotsUnneeded
+    | Rescaled
+    | Resized
+    | Finishing
+    | Finished
+    | Cancelled
+    | Abandoned
+    | Running
+    | BacklogChanged
+    | CheckpointAsked
+    | SavepointAsked
+    | RescaleAsked
+    | SlotAck
+    | Decline
+    | TriggerFailed
+    | EndOfData
+    | CheckpointPublished
+    | SavepointWritten
+    | Saved
+    | CheckpointNotPublished
+    | IdsUsed
+    | TimePassed
+)

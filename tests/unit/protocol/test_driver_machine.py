@@ -1,0 +1,119 @@
+"""Tests what the life of a job and its checkpoints tell each other, in one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver.coordinator import CoordinatorPhase, CoordinatorSettings
+from penstock.protocol.driver.driver_effects import (
+    CheckpointAborted,
+    Deploy,
+    FailureCause,
+    GenerationEnded,
+    Prepare,
+    PublishCheckpoint,
+    Restarting,
+    StartRun,
+    TriggerCheckpoint,
+)
+from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
+from penstock.protocol.driver.restarts import FixedDelay
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason
+from tests.unit.protocol.started_lifecycle import register
+
+G1, G2 = Generation(7, 1), Generation(7, 2)
+
+
+def machine(**coordinator: Any) -> DriverMachine:
+    settings = CoordinatorSettings(**{"interval_ms": 100.0, **coordinator})
+    return DriverMachine(LifecycleSettings(2), settings, FixedDelay(9, 50.0), lambda: 0.0, ["source"])
+
+
+def start(driver: DriverMachine, generation: Generation, now_ms: float) -> list[Any]:
+    """Let the job gather its slots, and run."""
+    effects: list[Any] = []
+    brought_up: list[events.Event] = [
+        *(events.Registered(register(slot, f"p{slot}")) for slot in range(2)),
+        events.Prepared(7),
+        *(events.SlotConnected(f"p{slot}", generation) for slot in range(2)),
+        *(events.SlotRestored(f"p{slot}", generation) for slot in range(2)),
+        events.Running(generation, frozenset({0, 1}), 2, 0.9, False),
+    ]
+    for event in brought_up:
+        effects += driver.handle(event, now_ms)
+    return effects
+
+
+def running(**coordinator: Any) -> DriverMachine:
+    driver = machine(**coordinator)
+    driver.handle(events.Started(), 0.0)
+    effects = start(driver, G1, 1.0)
+    assert [type(e) for e in effects if isinstance(e, (Deploy, StartRun))] == [Deploy, StartRun]
+    return driver
+
+
+def trigger(driver: DriverMachine, now_ms: float) -> list[int]:
+    effects = driver.handle(events.CheckpointAsked(), now_ms)
+    return [e.barrier.checkpoint_id for e in effects if isinstance(e, TriggerCheckpoint)]
+
+
+def test_a_failure_ends_the_checkpoints_of_its_generation_right_behind_its_end() -> None:
+    driver = running()
+    assert trigger(driver, 2.0) == [1]
+    effects = driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
+    assert [type(e) for e in effects[:3]] == [GenerationEnded, CheckpointAborted, Restarting]
+    aborted = effects[1]
+    assert isinstance(aborted, CheckpointAborted) and aborted.detail == "it broke" and not aborted.fails_job
+    assert driver.coordinator.phase is CoordinatorPhase.STOPPED and driver.lifecycle.phase is Phase.GATHERING
+
+
+def test_too_many_failed_checkpoints_fail_the_generation_before_anything_else_is_decided() -> None:
+    driver = running(concurrent_max=2, tolerable_failures_max=0)
+    assert [*trigger(driver, 2.0), *trigger(driver, 3.0)] == [1, 2]
+    decline = Decline(G1, 0, 1, SubtaskId(0, 1), FailureReason.DECLINED, "no space")
+    effects = driver.handle(decline, 4.0)
+    first, ended, other, restarting = effects[:4]
+    assert isinstance(first, CheckpointAborted) and first.checkpoint_id == 1 and first.fails_job
+    assert isinstance(ended, GenerationEnded) and "tolerable failure threshold" in ended.cause
+    assert isinstance(other, CheckpointAborted) and other.checkpoint_id == 2 and not other.fails_job
+    assert isinstance(restarting, Restarting) and driver.lifecycle.restarts.failures == 1
+
+
+def test_time_ends_a_silent_generation_before_it_triggers_a_checkpoint() -> None:
+    driver = running()
+    silent_ms = driver.lifecycle.settings.heartbeat_timeout_ms + 2.0
+    effects = driver.handle(events.TimePassed(), silent_ms)
+    assert any(isinstance(e, GenerationEnded) for e in effects)
+    assert not any(isinstance(e, TriggerCheckpoint) for e in effects)
+
+
+def test_a_completed_checkpoint_is_progress() -> None:
+    driver = running()
+    trigger(driver, 2.0)
+    for slot in range(2):
+        snapshot = SubtaskSnapshot(0, slot, [], [], [], [], [], [], [])
+        effects = driver.handle(SlotAck(G1, slot, 1, Segment(f"shared/1-{slot}", 10), [snapshot]), 3.0)
+    assert [type(e) for e in effects] == [PublishCheckpoint]
+    driver.handle(events.CheckpointPublished(1, False), 4.0)
+    assert driver.coordinator.completed == 1 and driver.lifecycle.restarts._progressed
+
+
+def test_there_is_one_deadline_and_one_story() -> None:
+    driver = running()
+    life_ms, coordinator_ms = driver.lifecycle.next_deadline_ms(), driver.coordinator.next_deadline_ms()
+    assert life_ms is not None and coordinator_ms is not None
+    assert driver.next_deadline_ms() == min(life_ms, coordinator_ms)
+    driver.handle(events.Failed(FailureCause("it broke"), G1), 5.0)
+    effects = driver.handle(events.TimePassed(), 60.0)
+    assert [type(e) for e in effects] == [Prepare]
+    told = driver.story.text()
+    assert "restored (a slot)  restoring → running: StartRun" in told
+    assert "stopped (the JobMaster)  running → stopped" in told
+    for slot in range(2):
+        driver.handle(events.SlotLeft(f"p{slot}", G1), 61.0)
+    assert any(isinstance(e, StartRun) for e in start(driver, G2, 62.0)), "the next generation runs"
