@@ -16,14 +16,15 @@ from penstock.datastream.checkpoint_storage import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
-from penstock.datastream.connected_streams import ConnectedStreams
 from penstock.datastream.data_stream import (
     BroadcastConnectedStream,
     BroadcastStream,
+    ConnectedStreams,
     DataStream,
     DataStreamSink,
     KeyedStream,
     SingleOutputStreamOperator,
+    WindowedStream,
 )
 from penstock.datastream.functions import (
     AggregateFunction,
@@ -70,7 +71,6 @@ from penstock.datastream.stream_execution_environment import StreamExecutionEnvi
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import TimeWindow, TumblingEventTimeWindows, Window, WindowAssigner
-from penstock.datastream.windowed_stream import WindowedStream
 
 __all__ = [
     "AggregateFunction",

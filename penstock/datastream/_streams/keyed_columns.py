@@ -1,7 +1,4 @@
-"""Aggregates streams keyed by columns, `key_by("user")`, so far and per window.
-
-A row function's key is the value of the column, or the tuple of the values of several columns.
-"""
+"""Checks keys and aggregates of streams keyed by columns, `key_by("user")`, and makes the specs of their nodes."""
 
 from __future__ import annotations
 
@@ -16,19 +13,18 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
 from penstock.datastream._streams.schemas import columns_of, field_type, unknown_column
 from penstock.datastream._streams.stream import Stream
-from penstock.datastream._streams.stream_classes import S
-from penstock.datastream._streams.windowed import Windowed
-from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
+from penstock.datastream.columnar import ColumnAggregate
 from penstock.graph.declared_columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
-from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
+from penstock.graph.logical import Input, Partitioner, PartitionerKind
 from penstock.graph.two_phases import in_two_phases
+from penstock.operators.windows.assigners.assigner import Assigner
 
 _BIG = (scalar.BIG_INT, scalar.BIG_DEC)
 _NO_KEYS = (scalar.BIG_DEC,)
 """Equal values of these have several representations."""
 
 
-def partitioner_by_columns(stream: Stream[S], columns: tuple[Any, ...]) -> Partitioner:
+def partitioner_by_columns(stream: Stream, columns: tuple[Any, ...]) -> Partitioner:
     """Return the partitioner by these columns. Raises ValueError or TypeError for columns that cannot be keys."""
     schema = columns_of(stream._type, "key_by()")
     for column in columns:
@@ -49,214 +45,59 @@ def partitioner_by_columns(stream: Stream[S], columns: tuple[Any, ...]) -> Parti
     return Partitioner(PartitionerKind.HASH, key_columns=columns)
 
 
-class ColumnAggregates(Stream[S]):
-    """Offers rolling built-in aggregates per key."""
-
-    def aggregate(self, *unnamed: Any, **named: ColumnAggregate) -> S:
-        """Emit for each row its key and the aggregates of all rows of the key so far, this row included.
-
-        Example:
-            stream.key_by("user").aggregate(total=sum_("amount"), orders=count())
-
-        Args:
-            unnamed: Not allowed: each aggregate needs a name.
-            named: By the names of their columns, aggregates made by `sum_`, `count`, `min_`, `max_` and `mean` of
-                `penstock.datastream.columnar`.
-
-        Returns:
-            A stream of rows with the columns of the key and those of the aggregates.
-
-        Raises:
-            TypeError: An aggregate has no name, or does not take columns of that type.
-            ValueError: The stream has no such column, or the key has a column of that name.
-        """
-        _check_named(unnamed)
-        keys = keys_of(self._partitioner)
-        aggregates, types = _aggregates(self._type, "aggregate()", named, keys)
-        output_type = _output_type(self._type, keys, [], aggregates, types)
-        spec = AggregateSpec(keys, aggregates)
-        return self._then(OperatorKind.AGGREGATE_COLUMNS, "Aggregate", spec, output_type)
-
-    def _one(self, aggregate: ColumnAggregate) -> S:
-        return self.aggregate(**{aggregate.default_name: aggregate})
-
-    def sum(self, column: str) -> S:
-        """Emit the sum of a column so far for each row: its key and the column `sum_<column>`.
-
-        Args:
-            column: The name of a column of numbers.
-
-        Returns:
-            The stream of sums: LONG for whole numbers, DOUBLE for floats.
-        """
-        return self._one(sum_(column))
-
-    def count(self, column: str | None = None) -> S:
-        """Emit the number of rows so far for each row: its key and the column `count`.
-
-        Args:
-            column: Count only rows in which this column is not null; the result's column is `count_<column>`.
-
-        Returns:
-            The stream of counts (LONG).
-        """
-        return self._one(count(column))
-
-    def min(self, column: str) -> S:
-        """Emit the minimum of a column so far for each row: its key and the column `min_<column>`.
-
-        Args:
-            column: The name of a column of numbers, dates, times or timestamps.
-
-        Returns:
-            The stream of minima, of the type of the column.
-        """
-        return self._one(min_(column))
-
-    def max(self, column: str) -> S:
-        """Emit the maximum of a column so far for each row: its key and the column `max_<column>`.
-
-        Args:
-            column: The name of a column of numbers, dates, times or timestamps.
-
-        Returns:
-            The stream of maxima, of the type of the column.
-        """
-        return self._one(max_(column))
-
-    def mean(self, column: str) -> S:
-        """Emit the mean of a column so far for each row: its key and the column `mean_<column>`.
-
-        Args:
-            column: The name of a column of numbers.
-
-        Returns:
-            The stream of means (DOUBLE).
-        """
-        return self._one(mean(column))
+def aggregates_so_far(
+    stream: Stream, unnamed: tuple[Any, ...], named: dict[str, ColumnAggregate]
+) -> tuple[AggregateSpec, RowType]:
+    """Return the spec of rolling aggregates per key, and the type of its rows."""
+    check_named(unnamed)
+    keys = _keys_of(stream._partitioner)
+    aggregates, types = _aggregates(stream._type, "aggregate()", named, keys)
+    return AggregateSpec(keys, aggregates), _output_type(stream._type, keys, [], aggregates, types)
 
 
-class ColumnWindowed(Windowed[S]):
-    """Offers built-in aggregates per key and window."""
+def window_aggregates(
+    stream: Stream,
+    named: dict[str, ColumnAggregate],
+    assigner: Assigner,
+    allowed_lateness_ms: int,
+    late_tag: str | None,
+) -> tuple[WindowAggregateSpec, RowType, list[Input]]:
+    """Return the spec of aggregates per key and window, the type of its rows, and its inputs.
 
-    def aggregate(self, *functions: Any, **named: Any) -> S:
-        """Aggregate the rows of each key and window, by built-in aggregates or an `AggregateFunction`.
-
-        Built-in aggregates emit a row per key and window: the key, `window_start` and `window_end` (LONG, ms since
-        the epoch), the aggregates. A batch of late rows within the allowed lateness emits its windows' rows again.
-
-        Example:
-            stream.key_by("user").window(assigner).aggregate(total=sum_("amount"), orders=count())
-
-        Args:
-            functions: The arguments of `WindowedStream.aggregate`, beginning with an `AggregateFunction`.
-            named: By the names of their columns, aggregates made by `sum_`, `count`, `min_`, `max_` and `mean` of
-                `penstock.datastream.columnar`; or arguments of `WindowedStream.aggregate`.
-
-        Returns:
-            The stream of results. A result's timestamp is the last millisecond of its window.
-
-        Raises:
-            TypeError: An aggregate has no name, or does not take columns of that type.
-            ValueError: The stream has no such column, or a name is taken by the key or the window.
-        """
-        if any(isinstance(given, ColumnAggregate) for given in functions):
-            _check_named(functions)
-        if functions or not named or not any(isinstance(given, ColumnAggregate) for given in named.values()):
-            return super().aggregate(*functions, **named)
-        stream = self._keyed_stream
-        keys, rows = keys_of(stream._partitioner), stream._type
-        aggregates, types = _aggregates(rows, "aggregate()", named, (*keys, WINDOW_START, WINDOW_END))
-        for key in keys:
-            if key in (WINDOW_START, WINDOW_END):
-                raise ValueError(f"aggregate(): the key column {key!r} has the name of a column of windows; rename it")
-        window: list[tuple[str, ColumnType]] = [(WINDOW_START, scalar.LONG), (WINDOW_END, scalar.LONG)]
-        output_type = _output_type(rows, keys, window, aggregates, types)
-        spec = WindowAggregateSpec(
-            keys=keys,
-            aggregates=aggregates,
-            assigner=self._window_assigner._assigner(),
-            allowed_lateness_ms=self._allowed_lateness_ms,
-            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
-        )
-        assert rows is not None  # a stream that is keyed by columns has columns
-        inputs = stream._inputs
-        phases = in_two_phases(spec, rows, [field_type(rows, key) for key in keys], types)
-        if phases is not None:
-            partial, spec = phases
-            assert stream._partitioner is not None
-            partitioner = replace(stream._partitioner, partial=partial)
-            inputs = [replace(i, partitioner=partitioner) for i in inputs]
-        made = stream._then(OperatorKind.WINDOW_COLUMNS, "Window Aggregate", spec, output_type, inputs)
-        self._remember_late_type(made)
-        return made
-
-    def _one(self, aggregate: ColumnAggregate) -> S:
-        return self.aggregate(**{aggregate.default_name: aggregate})
-
-    def sum(self, column: str) -> S:
-        """Emit the sum of a column per key and window, as column `sum_<column>`.
-
-        Args:
-            column: The name of a column of numbers.
-
-        Returns:
-            The stream of sums: LONG for whole numbers, DOUBLE for floats.
-        """
-        return self._one(sum_(column))
-
-    def count(self, column: str | None = None) -> S:
-        """Emit the number of rows per key and window, as column `count`.
-
-        Args:
-            column: Count only rows in which this column is not null; the result's column is `count_<column>`.
-
-        Returns:
-            The stream of counts (LONG).
-        """
-        return self._one(count(column))
-
-    def min(self, column: str) -> S:
-        """Emit the minimum of a column per key and window, as column `min_<column>`.
-
-        Args:
-            column: The name of a column of numbers, dates, times or timestamps.
-
-        Returns:
-            The stream of minima, of the type of the column.
-        """
-        return self._one(min_(column))
-
-    def max(self, column: str) -> S:
-        """Emit the maximum of a column per key and window, as column `max_<column>`.
-
-        Args:
-            column: The name of a column of numbers, dates, times or timestamps.
-
-        Returns:
-            The stream of maxima, of the type of the column.
-        """
-        return self._one(max_(column))
-
-    def mean(self, column: str) -> S:
-        """Emit the mean of a column per key and window, as column `mean_<column>`.
-
-        Args:
-            column: The name of a column of numbers.
-
-        Returns:
-            The stream of means (DOUBLE).
-        """
-        return self._one(mean(column))
+    The inputs are partitioned with partial aggregates where the windows are aggregated in two phases.
+    """
+    keys, rows = _keys_of(stream._partitioner), stream._type
+    aggregates, types = _aggregates(rows, "aggregate()", named, (*keys, WINDOW_START, WINDOW_END))
+    for key in keys:
+        if key in (WINDOW_START, WINDOW_END):
+            raise ValueError(f"aggregate(): the key column {key!r} has the name of a column of windows; rename it")
+    window: list[tuple[str, ColumnType]] = [(WINDOW_START, scalar.LONG), (WINDOW_END, scalar.LONG)]
+    output_type = _output_type(rows, keys, window, aggregates, types)
+    spec = WindowAggregateSpec(
+        keys=keys,
+        aggregates=aggregates,
+        assigner=assigner,
+        allowed_lateness_ms=allowed_lateness_ms,
+        late_tag=late_tag,
+    )
+    assert rows is not None  # a stream that is keyed by columns has columns
+    inputs = stream._inputs
+    phases = in_two_phases(spec, rows, [field_type(rows, key) for key in keys], types)
+    if phases is not None:
+        partial, spec = phases
+        assert stream._partitioner is not None
+        partitioner = replace(stream._partitioner, partial=partial)
+        inputs = [replace(i, partitioner=partitioner) for i in inputs]
+    return spec, output_type, inputs
 
 
-def keys_of(partitioner: Partitioner | None) -> tuple[str, ...]:
+def _keys_of(partitioner: Partitioner | None) -> tuple[str, ...]:
     """Return the columns that a stream is keyed by."""
     assert partitioner is not None and partitioner.key_columns is not None
     return partitioner.key_columns
 
 
-def _check_named(unnamed: tuple[Any, ...]) -> None:
+def check_named(unnamed: tuple[Any, ...]) -> None:
     for given in unnamed:
         if isinstance(given, ColumnAggregate):
             column = "" if given.column is None else repr(given.column)

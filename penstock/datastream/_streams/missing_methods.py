@@ -36,7 +36,7 @@ _WINDOWED_BY_COLUMNS = {
 }  # fmt: skip
 
 
-def of_stream(stream: Stream[Any], name: str) -> AttributeError:
+def of_stream(stream: Stream, name: str) -> AttributeError:
     """Return the error for a name that this stream, keyed or not, does not have."""
     is_keyed = stream._partitioner is not None
     text = f"{type(stream).__name__!r} object has no attribute {name!r}"
@@ -58,7 +58,7 @@ def of_stream(stream: Stream[Any], name: str) -> AttributeError:
     return AttributeError(text)
 
 
-def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
+def of_windows(windowed: Any, stream: Stream, name: str) -> AttributeError:
     """Return the error for a name that a windowed stream does not have. `stream`: the keyed one that it was made of."""
     text = f"{type(windowed).__name__!r} object has no attribute {name!r}"
     if name in _WINDOWED_BY_COLUMNS:
@@ -70,7 +70,7 @@ def of_windows(windowed: Any, stream: Stream[Any], name: str) -> AttributeError:
     return AttributeError(text)
 
 
-def aggregate_of_windows(stream: Stream[Any], name: str) -> str:
+def aggregate_of_windows(stream: Stream, name: str) -> str:
     """Explain why windows whose keys a selector makes have no built-in aggregates."""
     call = _call(stream, f"{_WINDOW}.{_WINDOWED_BY_COLUMNS[name]}")
     return (
@@ -106,7 +106,7 @@ def _similar(stream: Any, name: str) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
-def origin(stream: Stream[Any]) -> str:
+def origin(stream: Stream) -> str:
     """Return "the stream of operator 'Map'", or of several."""
     names = list(dict.fromkeys(repr(i.node.name) for i in stream._inputs))
     if len(names) == 1:
@@ -114,7 +114,7 @@ def origin(stream: Stream[Any]) -> str:
     return f"the union of {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _call(stream: Stream[Any], example: str, by_selector: bool = False) -> str:
+def _call(stream: Stream, example: str, by_selector: bool = False) -> str:
     """Return an example call, with the stream's own columns. `by_selector`: if it has none, use a selector."""
     schema = _schema(stream)
     if schema is None:
@@ -126,7 +126,7 @@ def _call(stream: Stream[Any], example: str, by_selector: bool = False) -> str:
     return f"stream.key_by({key}).{example.format(value=value)}"
 
 
-def _untyped(stream: Stream[Any]) -> str:
+def _untyped(stream: Stream) -> str:
     if _schema(stream) is not None:
         return ""
     return (
@@ -135,5 +135,5 @@ def _untyped(stream: Stream[Any]) -> str:
     )
 
 
-def _schema(stream: Stream[Any]) -> pa.Schema | None:
+def _schema(stream: Stream) -> pa.Schema | None:
     return None if stream._type is None or stream._type == PICKLED else stream._type.schema
