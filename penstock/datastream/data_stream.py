@@ -60,9 +60,9 @@ from penstock.datastream._streams.keyed_columns import (
     partitioner_by_columns,
     window_aggregates,
 )
-from penstock.datastream._streams.node_settings import NodeSettings, build_hint, check_key_type, check_type
 from penstock.datastream._streams.rolling_fields import ChosenRow, Field, FieldReduce, ReplacedField, check_field
 from penstock.datastream._streams.schemas import columns_of, unknown_column
+from penstock.datastream._streams.setting_checks import build_hint, check_key_type, check_type
 from penstock.datastream._streams.side_outputs import check_tag, remember_type, side_output_type
 from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream._streams.stream import Stream
@@ -86,6 +86,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import WindowAssigner
@@ -1568,7 +1569,7 @@ class BroadcastConnectedStream:
             raise missing_methods.of_connected(self, name)
 
 
-class DataStreamSink(NodeSettings):
+class DataStreamSink(OperatorSettings):
     """Represents the sink at the end of a stream, whose name, uid and parallelism can be set."""
 
 

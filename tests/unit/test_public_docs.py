@@ -311,7 +311,7 @@ def test_every_test_module_says_what_it_tests() -> None:
 
 def test_no_private_name_is_checked() -> None:
     assert "penstock.common.time.Duration.of_millis" in NAMES
-    assert "penstock.datastream._functions.process._KeyedContext.get_current_key" in NAMES
+    assert "penstock.datastream.functions._KeyedContext.get_current_key" in NAMES
     assert not [path for path in NAMES if path.startswith("penstock.datastream._streams.function_wrappers")]
 
 

@@ -24,9 +24,6 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 
-_DEFINITIONS = Function.__module__.rpartition(".")[0] + "."
-"""Defines the kinds of functions."""
-
 
 class _Wrapper:
     """Holds the user's object as `wrapped`, which errors name."""
@@ -244,7 +241,7 @@ def _is_function(given: Any) -> bool:
 def base_name(function: Function) -> str:
     """Return the name of the kind of function that this is: MapFunction, ..."""
     for base in type(function).__mro__:
-        if base.__module__.startswith(_DEFINITIONS):
+        if base.__module__ == Function.__module__:
             return base.__name__
     return type(function).__name__
 

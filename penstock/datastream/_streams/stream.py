@@ -5,12 +5,12 @@ from __future__ import annotations
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED, TupleType
 from penstock.datastream._streams.environment import Environment
-from penstock.datastream._streams.node_settings import NodeSettings
 from penstock.datastream._streams.schemas import field_type
+from penstock.datastream.operator_settings import OperatorSettings
 from penstock.graph.logical import Input, Partitioner
 
 
-class Stream(NodeSettings):
+class Stream(OperatorSettings):
     """Holds the inputs of the next operator and the type of its rows (None: pickles)."""
 
     _partitioner: Partitioner | None = None

@@ -1,1 +1,0 @@
-"""Defines the functions of `penstock.datastream.functions`; programs import them from there."""
