@@ -11,7 +11,7 @@ from penstock.storage.layout import LOG_FOLDER
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.local_copies import RestoredWhileItRuns
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.world.pace import Pace
+from simulation.world.pace import Bounds, Pace
 
 
 class FailureAfterTheSweep(Scenario):
@@ -111,6 +111,7 @@ class DamageIsFoundWhileTheJobRuns(AnyBitFlips):
 
     rules = ("3.6b",)
     options = RestoredWhileItRuns.options
+    bounds = Bounds(events_max=10_000)  # it has a tenth of them; a job that restarts for ever takes minutes for more
     is_found = False
 
     def declare(self, job: WorkloadBuilder) -> None:

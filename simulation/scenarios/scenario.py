@@ -59,6 +59,8 @@ class Scenario:
     """Says whether checkpoints name the state that earlier ones have stored."""
     places: ClassVar[PlacePlan | None] = None
     """The number of places for tasks; None: one for every task."""
+    bounds: ClassVar[Bounds] = Bounds()
+    """Limits the events and the time of a run."""
     bounds_durations: ClassVar[bool] = False
     """True if checkpoints have a limit of time; for a schedule without faults."""
     changes_graph: ClassVar[bool] = False
@@ -140,7 +142,7 @@ def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: b
         workload.change_graphs(Random(plan.graph_changes_seed))
     if plan.declared_changes_seed is not None:
         workload.change_declarations(Random(plan.declared_changes_seed), not plan.names_stored_state)
-    cluster = Cluster(world, workload, plan.faults, plan.pace, Bounds())
+    cluster = Cluster(world, workload, plan.faults, plan.pace, scenario.bounds)
     cluster.places = plan.places
     if scenario.bounds_durations:
         cluster.bound_durations()
