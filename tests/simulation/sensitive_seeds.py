@@ -44,7 +44,7 @@ SENSITIVE: dict[str, int | tuple[int, ...]] = {
     "the-watermark-of-a-silent-source-is-in-flight": 4,
     "time-advances-after-a-resume": 2,
 }
-"""Schedule -> seed, or several where no seed is noticed by all its mutants. Where none is noted, 0 is as good as any."""
+"""Schedule -> seed, or several where no seed shows all its mutants. Where none is noted, 0 is as good as any."""
 
 
 def seeds_of(scenario: str, count: int) -> list[int]:
