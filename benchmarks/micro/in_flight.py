@@ -25,6 +25,7 @@ from random import Random
 from typing import Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.limits import Limits
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.memory.discard import DiscardingSink
@@ -38,7 +39,6 @@ from simulation.jobs.simulated_functions import Busy
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.plans.drawn_settings import BASE_OPTIONS
 from simulation.world import world_hooks
-from simulation.world.limits import Scale, scaled
 from simulation.world.pace import Bounds, Pace
 from simulation.world.world import World
 
@@ -78,7 +78,7 @@ def cluster_of(slots: int, cost_ms: float, row_bytes: int) -> Cluster:
     slow.sink_to(DiscardingSink())
     world = World(0)
     world.is_parallel = True
-    pace = Pace(step_ms=0.05, data_ms=0.2, control_ms=0.2, work_ms=0.5, slot_start_ms=5.0, scale=Scale())
+    pace = Pace(step_ms=0.05, data_ms=0.2, control_ms=0.2, work_ms=0.5, slot_start_ms=5.0, scale=Limits())
     return Cluster(world, job.build(), FaultPlan(), pace, Bounds())
 
 
@@ -110,23 +110,22 @@ def measure(slots: int, cost_ms: float, row_bytes: int, run_ms: float, samples: 
     world_hooks.enter(cluster.hooks)
     found: list[tuple[float, float]] = []
     try:
-        with scaled(cluster.pace.scale):
-            driver = cluster.start_driver()
-            while not driver.host.has_begun or driver.host.master.report.state != "RUNNING":
+        driver = cluster.start_driver()
+        while not driver.host.has_begun or driver.host.master.report.state != "RUNNING":
+            assert world.step() and not world.violations, world.violations
+        began_ms = world.now_ms
+        rows_before = 0
+        for sample in range(samples):
+            until_ms = began_ms + run_ms * (0.5 + 0.5 * (sample + 1) / samples)
+            while world.now_ms < until_ms:
                 assert world.step() and not world.violations, world.violations
-            began_ms = world.now_ms
-            rows_before = 0
-            for sample in range(samples):
-                until_ms = began_ms + run_ms * (0.5 + 0.5 * (sample + 1) / samples)
-                while world.now_ms < until_ms:
-                    assert world.step() and not world.violations, world.violations
-                ends = list(channels_of(cluster))
-                sent = sum(o.sent_bytes - i.applied_bytes for o, i in ends)
-                found.append((sum(o.queued_bytes for o, _ in ends) + sent, sent))
-                if not sample:
-                    rows_before, counted_from_ms = rows_applied(cluster), world.now_ms
-            rows = rows_applied(cluster) - rows_before
-            busy = rows / slots * cost_ms / (world.now_ms - counted_from_ms)
+            ends = list(channels_of(cluster))
+            sent = sum(o.sent_bytes - i.applied_bytes for o, i in ends)
+            found.append((sum(o.queued_bytes for o, _ in ends) + sent, sent))
+            if not sample:
+                rows_before, counted_from_ms = rows_applied(cluster), world.now_ms
+        rows = rows_applied(cluster) - rows_before
+        busy = rows / slots * cost_ms / (world.now_ms - counted_from_ms)
     finally:
         world_hooks.enter(None)
     in_flight, granted = (sum(figures) / samples / slots for figures in zip(*found, strict=True))

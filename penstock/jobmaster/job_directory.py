@@ -57,6 +57,7 @@ class JobDirectory:
                 ports.pid,
                 job.identity.directory or "",
                 job.graph.name,
+                ports.limits.log_entries,
             )
         # Until the fence counts, whatever lies in the directory is another driver's (PROTOCOL.md 11.23).
         self.is_owner = self.publication is None

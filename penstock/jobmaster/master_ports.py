@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.common.clock import Clock
+from penstock.common.limits import USUAL, Limits
 from penstock.jobmaster.console import Console
 from penstock.jobmaster.identity import OpenStore
 from penstock.protocol.values.messages import Message
@@ -68,6 +69,7 @@ class MasterPorts:
     commit_work: BlockingWork | None = None
     savepoint_work: BlockingWork | None = None
     source_work: BlockingWork | None = None
+    limits: Limits = USUAL
 
 
 class RefreshingWork:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from penstock.state.backend import Consolidation, StateSnapshot, StoredState
@@ -44,6 +44,8 @@ class Chain:
     covers: int
     runs: tuple[StoredState, ...]
     whole_at: int
+    consolidated_bytes_min: int | None = None
+    """The beginning from which on it is consolidated; None: CONSOLIDATED_BYTES_MIN."""
 
     @property
     def is_worth_naming(self) -> bool:
@@ -68,7 +70,8 @@ class Chain:
 
     @property
     def _is_large(self) -> bool:
-        return bool(self.runs) and sum(run.length_bytes for run in self._first) >= CONSOLIDATED_BYTES_MIN
+        least = CONSOLIDATED_BYTES_MIN if self.consolidated_bytes_min is None else self.consolidated_bytes_min
+        return bool(self.runs) and sum(run.length_bytes for run in self._first) >= least
 
     @property
     def _first(self) -> list[StoredState]:
@@ -83,7 +86,7 @@ class Chain:
     def behind(self, consolidated: Chain) -> Chain:
         """Return the consolidated state with those of these runs that were stored since."""
         since = tuple(run for run in self.runs if _stored_by(run) > consolidated.covers)
-        return Chain(max(self.covers, consolidated.covers), consolidated.runs + since, consolidated.whole_at)
+        return replace(consolidated, covers=max(self.covers, consolidated.covers), runs=consolidated.runs + since)
 
 
 def _stored_by(run: StoredState) -> int:
@@ -117,7 +120,8 @@ class Chains(ABC, Generic[SinceT]):
     `on_discarded` and `on_consolidated`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, consolidated_bytes_min: int | None = None) -> None:
+        self._consolidated_bytes_min = consolidated_bytes_min
         self.newest_id: int | None = None
         """The newest snapshot, or the restored one."""
         self._chains: dict[int, dict[StateName, Chain]] = {}
@@ -129,6 +133,9 @@ class Chains(ABC, Generic[SinceT]):
         self._consolidating: dict[StateName, int] = {}
         """By state: the checkpoint at whose barrier it is kept, or behind which none is begun."""
         self._consolidated: dict[StateName, _Consolidated] = {}
+
+    def new_chain(self, covers: int, runs: tuple[StoredState, ...], whole_at: int) -> Chain:
+        return Chain(covers, runs, whole_at, self._consolidated_bytes_min)
 
     # ---- snapshots ----------------------------------------------------------------------------------------------
 
@@ -202,7 +209,7 @@ class Chains(ABC, Generic[SinceT]):
         if not runs:
             self._consolidating[name] = checkpoint_id + _FAILED_FOR
             return
-        self._consolidated[name] = _Consolidated(Chain(checkpoint_id, runs, checkpoint_id))
+        self._consolidated[name] = _Consolidated(self.new_chain(checkpoint_id, runs, checkpoint_id))
         self._consolidating.pop(name, None)
 
     def _with_consolidated(self, name: StateName, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
@@ -241,7 +248,7 @@ class Chains(ABC, Generic[SinceT]):
         if self._restored_id is None:
             return
         self._chains[self._restored_id] = {
-            name: Chain(self._restored_id, tuple(runs), self._restored_id)
+            name: self.new_chain(self._restored_id, tuple(runs), self._restored_id)
             for name, runs in self._restored.items()
             if len(runs) == self._restored_runs[name]
         }

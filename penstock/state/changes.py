@@ -57,8 +57,8 @@ class Changes(Chains[KeysSince], Generic[DictT]):
     dict that `new_dict` returns.
     """
 
-    def __init__(self, new_dict: Callable[[], DictT]) -> None:
-        super().__init__()
+    def __init__(self, new_dict: Callable[[], DictT], consolidated_bytes_min: int | None = None) -> None:
+        super().__init__(consolidated_bytes_min)
         self._new_dict = new_dict
         self._now: dict[StateName, DictT] = {}
         self._is_known = True
@@ -135,8 +135,8 @@ class NumberedChanges(Chains[SlotsSince]):
     restored has number 0.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, consolidated_bytes_min: int | None = None) -> None:
+        super().__init__(consolidated_bytes_min)
         self.now = 1
         self._oldest = 0
         self._ended: dict[int, int] = {}
@@ -233,7 +233,7 @@ class ChainedRuns:
                 continue
             if len(runs) == len(before) + self._added[name]:
                 whole_at = self._checkpoint_id if named is None else named.whole_at
-                chains[name] = Chain(self._checkpoint_id, tuple(runs), whole_at)
+                chains[name] = self._chains.new_chain(self._checkpoint_id, tuple(runs), whole_at)
             elif named is not None:
                 chains[name] = named
         self._chains.note_stored(self._checkpoint_id, chains)

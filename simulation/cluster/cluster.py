@@ -26,7 +26,6 @@ from simulation.processes.present_job import JOB_ID, PresentJob
 from simulation.processes.slot_process import SlotKeeper
 from simulation.world import world_hooks
 from simulation.world.faulty_store import FaultyStore, SharedObjects, StoreFaults
-from simulation.world.limits import scaled
 from simulation.world.pace import Bounds, Pace
 from simulation.world.places import PlacePlan, Places
 from simulation.world.trace import EVERYONE, About
@@ -49,7 +48,7 @@ class Cluster:
         self.workload = workload
         self.faults = faults
         self.pace = pace
-        world.upload_ms = pace.upload_ms
+        world.upload_ms, world.limits = pace.upload_ms, pace.scale
         self.bounds = bounds
         self.shared = SharedObjects()
         self.output = Output()
@@ -90,8 +89,7 @@ class Cluster:
     def run(self) -> None:
         world_hooks.enter(self.hooks)
         try:
-            with scaled(self.pace.scale):
-                self._run()
+            self._run()
         finally:
             world_hooks.enter(None)
             self.world.disk.close()

@@ -16,8 +16,8 @@ from penstock.common.options import (
     TaskManagerOptions,
 )
 from simulation.faults.fault_plan import AIMED
-from simulation.world.limits import random_scale
 from simulation.world.pace import CHECKPOINT_ROOT, Pace
+from simulation.world.small_limits import random_limits
 
 SLOW_LINK_MS = 10.0
 
@@ -31,7 +31,7 @@ def random_pace(random: Random) -> Pace:
         slot_start_ms=random.choice((10.0, 100.0)),
         bytes_share=random.choice((0.0, 0.0, 0.5, 1.0)),
         control_as_bytes=random.random() < 0.2,
-        scale=random_scale(random),
+        scale=random_limits(random),
     )
 
 

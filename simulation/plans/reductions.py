@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.limits import Limits
 from simulation.faults.fault_plan import NO_STORE_FAULTS
 from simulation.jobs.choices import Step
 from simulation.plans.drawn_settings import BASE_OPTIONS, CHECKPOINT_OPTIONS
 from simulation.plans.plan import Plan
-from simulation.world.limits import Scale
 from simulation.world.pace import Pace
 
 Candidate = tuple[str, Plan]
@@ -160,11 +160,11 @@ def _less_scripts(choices: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def _less_pace(plan: Plan) -> Iterator[Candidate]:
-    pace, plain = plan.pace, Pace(scale=Scale())
+    pace, plain = plan.pace, Pace(scale=Limits())
     if pace != plain:
         yield "the usual pace and scale", _changed(plan, pace=plain)
-    if pace.scale != Scale():
-        yield "the usual scale", _changed(plan, pace=replace(pace, scale=Scale()))
+    if pace.scale != Limits():
+        yield "the usual scale", _changed(plan, pace=replace(pace, scale=Limits()))
     for field in fields(pace):
         usual = getattr(plain, field.name)
         if field.name != "scale" and getattr(pace, field.name) != usual:

@@ -148,6 +148,7 @@ class DriverProcess:
             open_store=lambda directory, create: around.open_store(self.process, directory),
             console=TracedConsole(world, self.process, self.restarts),
             random=world.chance,
+            limits=world.limits,
         )
         try:
             identity = identify(

@@ -11,6 +11,7 @@ import zlib
 from typing import Any, Callable, Mapping
 
 from penstock.common.configuration import Configuration
+from penstock.common.limits import Limits
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
@@ -41,11 +42,15 @@ def _backends(world: World) -> RowBackend:
         return int(world.now_ms)
 
     def backend(
-        configuration: Configuration, max_parallelism: int, operator_names: Mapping[str, str], _: WallClock
+        configuration: Configuration,
+        max_parallelism: int,
+        operator_names: Mapping[str, str],
+        _: WallClock,
+        limits: Limits,
     ) -> KeyedStateBackend:
         if world.names_stored_state:
-            return NamingBackend(max_parallelism, operator_names, wall_ms=world_ms)
-        return row_backend(configuration, max_parallelism, operator_names, world_ms)
+            return NamingBackend(max_parallelism, operator_names, wall_ms=world_ms, limits=limits)
+        return row_backend(configuration, max_parallelism, operator_names, world_ms, limits)
 
     return backend
 
@@ -100,6 +105,7 @@ class SlotProcess:
             new_random=lambda: f"{world.random.getrandbits(48):012x}",
             row_backend=_backends(world),
             open_backup=lambda plan: world.disk.open(plan, lambda text: world.tell(name, text)),
+            limits=world.limits,
         )
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost

@@ -13,8 +13,8 @@ from penstock.storage.layout import SegmentName, parse
 from simulation.faults.fault_plan import FaultPlan
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.world.limits import SMALL
 from simulation.world.pace import Pace
+from simulation.world.small_limits import SMALL
 
 FOUR = {"execution.checkpointing.max-concurrent-checkpoints": 4}
 KILLS = FaultPlan(kinds=("kill_slot", "kill_slot", "kill_driver"), count=4, gap_ms=60.0)

@@ -19,8 +19,8 @@ from simulation.faults.fault_plan import FaultPlan
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
-from simulation.world.limits import SMALL
 from simulation.world.pace import Pace
+from simulation.world.small_limits import SMALL
 
 
 class FinalWatermarkAtAnotherParallelism(Rescaled):

@@ -12,8 +12,8 @@ from simulation.faults.fault_plan import FaultPlan
 from simulation.jobs import simulated_functions as f
 from simulation.jobs.workload import Expected, WorkloadBuilder
 from simulation.scenarios.scenario import TIMEOUT, UNALIGNED, Scenario
-from simulation.world.limits import SMALL
 from simulation.world.pace import Pace
+from simulation.world.small_limits import SMALL
 
 KILLS = FaultPlan(kinds=("kill_slot",), count=3, gap_ms=60.0)
 

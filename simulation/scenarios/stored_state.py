@@ -14,8 +14,8 @@ from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import Rescaled
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 from simulation.scenarios.sweeping import WithLeftovers
-from simulation.world.limits import SMALL
 from simulation.world.pace import Pace
+from simulation.world.small_limits import SMALL
 
 SEVERAL = UNALIGNED | {
     "execution.checkpointing.interval": "10 ms",

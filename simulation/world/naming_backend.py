@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.state.backend import EncodedState, StoredState
 from penstock.state.codecs import read_stream, write_stream
@@ -33,8 +34,9 @@ class NamingBackend(HashMapStateBackend):
         operator_names: Mapping[str, str] | None = None,
         *,
         wall_ms: WallClock = system_wall_ms,
+        limits: Limits = USUAL,
     ) -> None:
-        super().__init__(max_parallelism, operator_names, wall_ms=wall_ms)
+        super().__init__(max_parallelism, operator_names, wall_ms=wall_ms, limits=limits)
         self._key_groups = range(max_parallelism)
         self._stored: dict[int, _Stored] = {}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulation.world.limits import SMALL, Scale
+from penstock.common.limits import Limits
+from simulation.world.small_limits import SMALL
 
 CHECKPOINT_ROOT = "/checkpoints"
 SAVEPOINT_ROOT = "/savepoints"
@@ -23,7 +24,7 @@ class Pace:
     slot_start_ms: float = 50.0
     bytes_share: float = 0.0
     control_as_bytes: bool = False
-    scale: Scale = SMALL
+    scale: Limits = SMALL
     upload_ms: tuple[float, float] = (0.0, 1.0)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Callable
 
+from penstock.common.limits import USUAL, Limits
 from simulation.world.local_disk import LocalDisk
 from simulation.world.trace import NOTHING, About, TraceLine
 
@@ -78,6 +79,7 @@ class World:
     """The shortest and the longest time that it takes to store a segment next to others."""
     names_stored_state: bool = False
     """True if checkpoints name the state that earlier ones have stored, where it has not changed."""
+    limits: Limits = USUAL
     observer: Callable[..., None] | None = None
     """A callback that steers a scenario: it gets (what, who, details...) of frames and messages as they arrive, and of
     calls of a store before they are executed."""

@@ -33,7 +33,7 @@ from simulation.jobs.workload import Workload, WorkloadBuilder
 from simulation.processes.data_network import FrameQueue
 from simulation.world import world_hooks
 from simulation.world.faulty_store import FaultyStore, SharedObjects, StoreFaults
-from simulation.world.limits import SMALL, scaled
+from simulation.world.small_limits import SMALL
 from simulation.world.transaction_broker import TransactionBroker
 from simulation.world.world import Process, World
 from simulation.world.world_hooks import Pending
@@ -145,6 +145,7 @@ class ThreadedSlot:
             ThreadScheduler(),
             open_store=lambda root, configuration: cluster.store(),
             new_random=lambda: f"{next(self._numbers):06}",
+            limits=SMALL,
         )
 
     def register(self) -> None:
@@ -309,7 +310,9 @@ class ThreadedCluster:
     def run(self) -> JobMaster:
         self.slots = {f"slot {i}": ThreadedSlot(self, i) for i in range(self.slot_count)}
         loop = self._master
-        ports = MasterPorts(RealClock(), loop, self, loop, lambda directory, create: self.store(), self, random.random)
+        ports = MasterPorts(
+            RealClock(), loop, self, loop, lambda directory, create: self.store(), self, random.random, limits=SMALL
+        )
         loop.master = JobMaster(self.workload.graph, self.workload.configuration, self.identity, "abc", ports)
         world_hooks.enter(self)
         loop.thread.start()
@@ -369,8 +372,7 @@ def run(
     job = WorkloadBuilder(random.Random(mode), configuration)
     declare(job)
     cluster = ThreadedCluster(job.build(), JobIdentity("5eed" * 8, directory), failures=3)
-    with scaled(SMALL):
-        master = cluster.run()
+    master = cluster.run()
     assert master.outcome is not None and master.outcome.state == "FINISHED", master.outcome
     assert not cluster.world.violations, "\n".join(cluster.world.violations)
     assert master.lifecycle.restarts.count == 3

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.common.arrow_types import UnsupportedColumn, conform
 from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.common.user_batches import independent
 from penstock.graph.declared_columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
@@ -178,12 +179,14 @@ def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.Recor
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def columnar_operators(vertex: Vertex, backend: ColumnarBackend[Any] | None) -> list[ColumnarOperator]:
+def columnar_operators(
+    vertex: Vertex, backend: ColumnarBackend[Any] | None, limits: Limits = USUAL
+) -> list[ColumnarOperator]:
     """Build the columnar operators of a vertex, head first. `backend` is needed if one of them is keyed."""
-    return [_create(o, backend) for o in vertex.operators if o.kind.columnar]
+    return [_create(o, backend, limits) for o in vertex.operators if o.kind.columnar]
 
 
-def _create(operator: Operator, backend: ColumnarBackend[Any] | None) -> ColumnarOperator:
+def _create(operator: Operator, backend: ColumnarBackend[Any] | None, limits: Limits) -> ColumnarOperator:
     match operator.kind:
         case OperatorKind.MAP_BATCHES:
             return MapBatches(operator)
@@ -194,6 +197,6 @@ def _create(operator: Operator, backend: ColumnarBackend[Any] | None) -> Columna
         case OperatorKind.AGGREGATE_COLUMNS if backend is not None:
             return RollingAggregates(operator, backend)
         case OperatorKind.WINDOW_COLUMNS if backend is not None:
-            return WindowAggregates(operator, backend)
+            return WindowAggregates(operator, backend, limits.fired_at_once)
         case kind:
             raise ValueError(f"operator '{operator.name}' is not columnar, or has no state backend: {kind}")

@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.common.failures import OperatorFailure
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.graph.job_graph import Vertex
 from penstock.operators.batches import row_type, timestamp_column, with_timestamps
@@ -107,6 +108,7 @@ class Chain:
         side_types: Mapping[str, TypeInformation | None] | None = None,
         stamps: bool = False,
         state: SliceAccess | None = None,
+        limits: Limits = USUAL,
     ) -> None:
         self._clock_ms = clock_ms
         self._may_overdraw = may_overdraw
@@ -128,6 +130,9 @@ class Chain:
             self._isolate_output = _isolate_tagged(isolations[-1], side_types or {}, self._output_operator)
         self._isolate_between = [None if object_reuse else isolate for isolate in isolations[:-1]]
         self._unfinished: Slice | None = None
+        self._pulled_at_once = _PULLED_AT_ONCE if limits.pulled_at_once is None else limits.pulled_at_once
+        between = limits.rows_between_clocks
+        self._rows_between_clocks = _ROWS_BETWEEN_CLOCKS if between is None else between
 
     @staticmethod
     def slice_rows(budget_rows: int) -> int:
@@ -192,7 +197,7 @@ class Chain:
         if drain:
             piece.stop()
         while True:
-            rows_max = _PULLED_AT_ONCE * (_PULLED_FOR_BARRIER if drain else 1)
+            rows_max = self._pulled_at_once * (_PULLED_FOR_BARRIER if drain else 1)
             made, stamps = self._pull(piece.pulled, rows_max)
             if made:
                 self._emit_made(made, stamps)
@@ -246,17 +251,18 @@ class Chain:
 
     def _feed(self, piece: Slice) -> Iterator[Any]:
         rows, start, end, clock_ms = piece.rows, piece.start, piece.end, self._clock_ms
+        rows_between_clocks = self._rows_between_clocks
         for index in range(start, end):
             if piece.stopped:
                 return
             piece.taken += 1
             yield rows[index]
-            if not piece.taken % _ROWS_BETWEEN_CLOCKS and clock_ms() > piece.deadline_ms:
+            if not piece.taken % rows_between_clocks and clock_ms() > piece.deadline_ms:
                 return
 
     def _feed_keyed(self, piece: Slice) -> Iterator[Any]:
         rows, keys, key_groups, set_key = piece.rows, piece.keys, piece.key_groups, self._set_key
-        clock_ms = self._clock_ms
+        clock_ms, rows_between_clocks = self._clock_ms, self._rows_between_clocks
         assert keys is not None and key_groups is not None and set_key is not None
         for index in range(piece.start, piece.end):
             if piece.stopped:
@@ -264,7 +270,7 @@ class Chain:
             piece.taken += 1
             set_key(keys[index], key_groups[index])
             yield rows[index]
-            if not piece.taken % _ROWS_BETWEEN_CLOCKS and clock_ms() > piece.deadline_ms:
+            if not piece.taken % rows_between_clocks and clock_ms() > piece.deadline_ms:
                 return
 
     def _timed(self, rows: Iterator[Any], timestamps: Sequence[int | None], start: int) -> Iterator[Any]:
@@ -275,12 +281,13 @@ class Chain:
 
     def _feed_timers(self, piece: Slice, take: TakeTimer, event_time: bool) -> Iterator[Timer]:
         element, clock_ms = self._element, self._clock_ms
+        rows_between_clocks = self._rows_between_clocks
         while not piece.stopped and (timer := take()) is not None:
             piece.taken += 1
             element.timestamp_ms = timer.timestamp_ms if event_time else None
             element.event_timer = event_time
             yield timer
-            if not piece.taken % _ROWS_BETWEEN_CLOCKS and clock_ms() > piece.deadline_ms:
+            if not piece.taken % rows_between_clocks and clock_ms() > piece.deadline_ms:
                 return
 
 

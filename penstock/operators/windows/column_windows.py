@@ -31,7 +31,8 @@ from penstock.state.columnar.slot_arrays import Slots
 
 
 class WindowAggregates(KeyedAggregates):
-    def __init__(self, operator: Operator, backend: ColumnarBackend[Any]) -> None:
+    def __init__(self, operator: Operator, backend: ColumnarBackend[Any], fired_at_once: int | None = None) -> None:
+        self._fired_at_once = ROWS_PER_FIRED_GROUP if fired_at_once is None else fired_at_once
         spec: WindowAggregateSpec = operator.function
         self._spec = spec
         self._assigner = spec.assigner
@@ -51,11 +52,11 @@ class WindowAggregates(KeyedAggregates):
         super().open()
         table: Any = self.table
         if isinstance(table, ColumnTable):
-            self._windows = SlotsInMemory()
+            self._windows = SlotsInMemory(self._fired_at_once)
             slots = table.live_slots()
             self._windows.add(slots, self._starts_of(slots))
         else:
-            self._windows = SlotsOnDisk(table)
+            self._windows = SlotsOnDisk(table, self._fired_at_once)
 
     def set_time(self, current_ms: int, floors: Sequence[GroupFloor]) -> None:
         self._watermark_ms = current_ms
@@ -92,8 +93,8 @@ class WindowAggregates(KeyedAggregates):
         self.table.settle()
         if self._stays and self._assigner.end_of(earliest) - 1 <= self._latest(reached_ms):
             again = np.unique(slots[self._assigner.end_of(starts) - 1 <= reached_ms])
-            for at in range(0, len(again), ROWS_PER_FIRED_GROUP):
-                yield None, self._fire(again[at : at + ROWS_PER_FIRED_GROUP])
+            for at in range(0, len(again), self._fired_at_once):
+                yield None, self._fire(again[at : at + self._fired_at_once])
 
     def _timestamps(self, batch: pa.RecordBatch) -> Milliseconds:
         index = batch.schema.get_field_index(TIMESTAMP_COLUMN)

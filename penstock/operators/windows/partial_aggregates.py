@@ -11,6 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.declared_columns import Aggregate
 from penstock.graph.two_phases import PartialAggregates
@@ -30,7 +31,10 @@ _PAUSE_BATCHES_MAX = 64
 class PartialAggregator:
     """Aggregates the rows of one output edge before they leave."""
 
-    def __init__(self, spec: PartialAggregates) -> None:
+    def __init__(self, spec: PartialAggregates, limits: Limits = USUAL) -> None:
+        self._held_rows_max = HELD_ROWS_MAX if limits.held_rows is None else limits.held_rows
+        self._grouped_rows_min = GROUPED_ROWS_MIN if limits.grouped_rows is None else limits.grouped_rows
+        self._repeats_min = REPEATS_MIN if limits.repeats is None else limits.repeats
         self._spec = spec
         self._untimed_schema = spec.row_type.schema
         self._schema = self._untimed_schema.append(TIMESTAMP_FIELD)
@@ -63,7 +67,7 @@ class PartialAggregator:
         self._held.append(held)
         self._held_rows += held.num_rows
         self._held_bytes += held.nbytes
-        full = self._held_rows >= HELD_ROWS_MAX or self._held_bytes >= _HELD_BYTES_MAX
+        full = self._held_rows >= self._held_rows_max or self._held_bytes >= _HELD_BYTES_MAX
         return self.flush_held() if full else []
 
     def flush_held(self) -> list[pa.RecordBatch]:
@@ -82,13 +86,13 @@ class PartialAggregator:
         if self._paused_rows:
             self._paused_rows = max(0, self._paused_rows - batch.num_rows)
             return self._each(batch)
-        if batch.num_rows < GROUPED_ROWS_MIN or not self._can_group(batch):
+        if batch.num_rows < self._grouped_rows_min or not self._can_group(batch):
             return self._each(batch)
         try:
             made = self._grouped(batch)
         except NoWindow:
             return self._each(batch)
-        if REPEATS_MIN * made.num_rows > batch.num_rows:
+        if self._repeats_min * made.num_rows > batch.num_rows:
             self._paused_rows = self._pause_batches * batch.num_rows
             self._pause_batches = min(2 * self._pause_batches, _PAUSE_BATCHES_MAX)
         else:

@@ -6,14 +6,13 @@ from typing import Iterable, Iterator, Protocol
 
 import numpy as np
 
-from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP
 from penstock.operators.windows.assigners.assigner import Milliseconds
 from penstock.state.columnar.keyed_table import WindowTable
 from penstock.state.columnar.slot_arrays import Slots
 
 
 class WindowSlots(Protocol):
-    """Finds the slots of windows, which are named by their starts. Groups have `ROWS_PER_FIRED_GROUP` slots at most."""
+    """Finds the slots of windows, which are named by their starts. Groups have at most `group_max` slots."""
 
     @property
     def starts(self) -> Iterable[int]:
@@ -32,7 +31,8 @@ class WindowSlots(Protocol):
 class SlotsInMemory:
     """Keeps the slots of each window."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_max: int) -> None:
+        self._group_max = group_max
         self._slots_of: dict[int, list[Slots]] = {}
 
     @property
@@ -52,8 +52,8 @@ class SlotsInMemory:
 
     def of(self, start: int) -> Iterator[Slots]:
         slots = np.concatenate(self._slots_of[start])
-        for at in range(0, len(slots), ROWS_PER_FIRED_GROUP):
-            yield slots[at : at + ROWS_PER_FIRED_GROUP]
+        for at in range(0, len(slots), self._group_max):
+            yield slots[at : at + self._group_max]
 
     def taken(self, starts: Iterable[int]) -> Iterator[Slots]:
         """Forget these windows, and yield their slots in groups; several small windows make one."""
@@ -63,14 +63,14 @@ class SlotsInMemory:
             parts = self._slots_of[start]
             while parts:
                 part = parts.pop()
-                if len(part) > (room := ROWS_PER_FIRED_GROUP - count):
+                if len(part) > (room := self._group_max - count):
                     parts.append(part[room:])
                     part = part[:room]
                 if not parts:
                     del self._slots_of[start]
                 waiting.append(part)
                 count += len(part)
-                if count == ROWS_PER_FIRED_GROUP:
+                if count == self._group_max:
                     yield np.concatenate(waiting)
                     waiting, count = [], 0
         if waiting:
@@ -80,7 +80,8 @@ class SlotsInMemory:
 class SlotsOnDisk:
     """Keeps the starts of windows only: their keys are sorted by them on disk."""
 
-    def __init__(self, table: WindowTable) -> None:
+    def __init__(self, table: WindowTable, group_max: int) -> None:
+        self._group_max = group_max
         self._table = table
         self._starts = set(table.starts())
 
@@ -94,7 +95,7 @@ class SlotsOnDisk:
         return windows
 
     def of(self, start: int) -> Iterator[Slots]:
-        yield from self._table.slots_of_window(start, ROWS_PER_FIRED_GROUP)
+        yield from self._table.slots_of_window(start, self._group_max)
 
     def taken(self, starts: Iterable[int]) -> Iterator[Slots]:
         for start in starts:

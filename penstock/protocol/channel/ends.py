@@ -50,16 +50,18 @@ class OutputChannel:
     """Holds the producer's end of a channel: what is queued, and what the consumer's credit still allows.
 
     Elements below `handed` were handed to the connection, those in [handed, emitted) are in `queue`. `sent_bytes` and
-    `limit_bytes` count from the generation's start, so a limit that comes late or twice does no harm.
+    `limit_bytes` count from the generation's start, so a limit that comes late or twice does no harm. Neighbouring rows
+    leave as one frame up to `joined_frame_bytes` (JOINED_FRAME_BYTES).
     """
 
     __slots__ = (
         "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_wanted_bytes", "_fixed",
-        "_barriers", "_triggered_ms",
+        "_barriers", "_triggered_ms", "_joined_frame_bytes",
     )  # fmt: skip
 
-    def __init__(self, channel: ChannelId, initial_credit_bytes: int) -> None:
+    def __init__(self, channel: ChannelId, initial_credit_bytes: int, joined_frame_bytes: int | None = None) -> None:
         self.id = channel
+        self._joined_frame_bytes = JOINED_FRAME_BYTES if joined_frame_bytes is None else joined_frame_bytes
         self.emitted = 0
         self.handed = 0
         self.queue: deque[Data | Event | AlignedBarrier] = deque()
@@ -196,7 +198,7 @@ class OutputChannel:
         if self.sent_bytes >= self.limit_bytes:
             return None
         size_bytes, rows = 0, 0
-        joined_bytes = min(max(joined_bytes, JOINED_FRAME_BYTES), self.limit_bytes - self.sent_bytes)
+        joined_bytes = min(max(joined_bytes, self._joined_frame_bytes), self.limit_bytes - self.sent_bytes)
         payloads: list[Any] = []
         while self.queue and isinstance(self.queue[0], Data):
             following = self.queue[0]

@@ -87,11 +87,12 @@ IGNORES_CONDITIONS = (
 class JobLog:
     """Holds what this driver knows of the log. `base`: positions below it may be deleted. `next_sequence`: where this
     driver appends next. `below_base`: the positions below `base` that still existed when the newest entry of this
-    driver was verified.
+    driver was verified. `entries_kept` (ENTRIES_KEPT): the newest entries, which are not deleted.
     """
 
-    def __init__(self, incarnation: str) -> None:
+    def __init__(self, incarnation: str, entries_kept: int | None = None) -> None:
         self._incarnation = incarnation
+        self._entries_kept = ENTRIES_KEPT if entries_kept is None else entries_kept
         self.base = 0
         self.next_sequence = 0
         self.below_base: tuple[int, ...] = ()
@@ -160,7 +161,7 @@ class JobLog:
 
     def base_after(self, sequence: int) -> int:
         """Return the base that a checkpoint's entry at `sequence` names."""
-        return max(self.base, sequence - ENTRIES_KEPT + 1)
+        return max(self.base, sequence - self._entries_kept + 1)
 
     def append_next(self, entry: LogEntry, gives_up: bool = False) -> Conversation[Refused | None]:
         """Append at the position that is ours if nobody has taken over, and verify. Raises `Fenced`.

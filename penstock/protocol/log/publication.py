@@ -196,6 +196,7 @@ class Publication:
     pid: int = 0
     directory: str = ""
     job_name: str = ""
+    entries_kept: int | None = None
     state: PublicationState = field(default=PublicationState.NEW, init=False)
     retention: Retention = field(init=False)
     fence: int | None = field(default=None, init=False)
@@ -204,7 +205,7 @@ class Publication:
     story: Story = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = JobLog(self.incarnation)
+        self.log = JobLog(self.incarnation, self.entries_kept)
         self.story = Story()
         self.retention = Retention(self.retained_max)
         self._lost_by: PublicationError | None = None

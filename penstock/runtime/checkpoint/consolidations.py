@@ -64,7 +64,9 @@ class Consolidations:
         clock: Clock,
         run_apart: Callable[[Callable[[], None]], None] | None = None,
         codec: str = "none",
+        collected_bytes_max: int | None = None,
     ) -> None:
+        self._collected_bytes_max = collected_bytes_max
         self._store = store
         self._new_segment_path = new_segment_path
         self._clock = clock
@@ -111,7 +113,9 @@ class Consolidations:
 
     def _begin(self, consolidation: Consolidation) -> _Writing:
         checkpoint_id = consolidation.checkpoint_id
-        segment = SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id), codec=self._codec)
+        segment = SegmentWriter(
+            self._store, lambda: self._new_segment_path(checkpoint_id), self._collected_bytes_max, self._codec
+        )
         return _Writing(consolidation, segment, consolidation.encode(), [])
 
     def _finish(self, writing: _Writing, mailbox: Mailbox) -> None:

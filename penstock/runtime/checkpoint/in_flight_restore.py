@@ -63,12 +63,13 @@ class InFlightRestore:
         subtask: DeployedSubtask,
         old: OldSubtasks,
         read: Callable[[int, int, int, int, str], bytes],
+        recovered_bytes_max: int | None = None,
     ) -> None:
         self._plan = plan
         self._subtask = subtask
         self._old = old
         self._read = read
-        self._keeper = RecoveredKeeper()
+        self._keeper = RecoveredKeeper(recovered_bytes_max)
 
     def restore(self, current_ms: int) -> None:
         """Put the layers in front of the gate and restore the time of its channels. If the job drains, the subtask is

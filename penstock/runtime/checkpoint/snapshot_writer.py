@@ -118,7 +118,9 @@ class SnapshotWriter:
         codec: str = "none",
         backup: LocalBackup | None = None,
         consolidations: Consolidations | None = None,
+        collected_bytes_max: int | None = None,
     ) -> None:
+        self._collected_bytes_max = collected_bytes_max
         self.generation = generation
         self._slot = slot
         self._subtasks = subtasks
@@ -216,9 +218,11 @@ class SnapshotWriter:
     def _segment(self, checkpoint_id: int) -> SegmentWriter:
         directory = self._targets.get(checkpoint_id)
         if directory is None:
-            return SegmentWriter(self._store, lambda: self._new_segment_path(checkpoint_id), codec=self._codec)
+            return SegmentWriter(
+                self._store, lambda: self._new_segment_path(checkpoint_id), self._collected_bytes_max, self._codec
+            )
         store, path = self._open_savepoint(checkpoint_id, directory)
-        return SegmentWriter(store, lambda: path, codec=self._codec)
+        return SegmentWriter(store, lambda: path, self._collected_bytes_max, self._codec)
 
     def _take(self, capture: SubtaskCapture) -> None:
         checkpoint_id = capture.checkpoint_id

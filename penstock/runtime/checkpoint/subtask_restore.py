@@ -43,7 +43,9 @@ class SubtaskRestore:
         store: ObjectStore | None,
         backup: LocalBackup | None = None,
         load_apart: Callable[[Callable[[], None]], None] | None = None,
+        recovered_bytes_max: int | None = None,
     ) -> None:
+        self._recovered_bytes_max = recovered_bytes_max
         self._plan = plan
         self._subtask = subtask
         self._metadata = metadata
@@ -170,7 +172,7 @@ class SubtaskRestore:
         subtasks had emitted.
         """
         own, vertex = self._old.own, self._subtask.vertex
-        rows = InFlightRestore(self._plan, self._subtask, self._old, self._read)
+        rows = InFlightRestore(self._plan, self._subtask, self._old, self._read, self._recovered_bytes_max)
         if not self._old.is_rescaled and own is not None:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
             current_ms = emitted_ms if own.current_ms is None else own.current_ms

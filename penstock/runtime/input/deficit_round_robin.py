@@ -12,11 +12,12 @@ QUANTUM_BYTES = 32 * 1024
 
 
 class DeficitRoundRobin:
-    """Shares bytes fairly among participants 0 to `count` - 1."""
+    """Shares bytes fairly among participants 0 to `count` - 1, by turns of `quantum_bytes` (QUANTUM_BYTES)."""
 
-    __slots__ = ("_left_bytes", "_turn")
+    __slots__ = ("_left_bytes", "_quantum_bytes", "_turn")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, quantum_bytes: int | None = None) -> None:
+        self._quantum_bytes = QUANTUM_BYTES if quantum_bytes is None else quantum_bytes
         self._left_bytes = [0] * count
         self._turn = 0
 
@@ -37,11 +38,12 @@ class DeficitRoundRobin:
                 left[participant] = 0
         if not waiting:
             return None
-        rounds_nobody_can_go = min([-left[i] // QUANTUM_BYTES for i in waiting])
+        quantum_bytes = self._quantum_bytes
+        rounds_nobody_can_go = min([-left[i] // quantum_bytes for i in waiting])
         for participant in waiting:
-            left[participant] += rounds_nobody_can_go * QUANTUM_BYTES
+            left[participant] += rounds_nobody_can_go * quantum_bytes
         for participant in waiting:
-            left[participant] += QUANTUM_BYTES
+            left[participant] += quantum_bytes
             if left[participant] > 0:
                 self._turn = participant
                 break

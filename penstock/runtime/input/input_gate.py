@@ -11,6 +11,7 @@ from typing import Any, Callable, Protocol, Sequence
 import msgspec
 import pyarrow as pa
 
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.graph.job_graph import Edge
 from penstock.operators.batches import as_batch, declared_key, row_type, wire_schema
@@ -117,7 +118,7 @@ class InputGate:
     it gets, and reports the rows that it has `applied`.
     """
 
-    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer, send: Send) -> None:
+    def __init__(self, edges: list[Edge], subtask: int, sizer: BoundSizer, send: Send, limits: Limits = USUAL) -> None:
         self.edge_of: list[Edge] = []
         self.index_of: dict[ChannelId, int] = {}
         ids = [ChannelId(e.index, p, subtask) for e in edges for p in e.producers_of(subtask)]
@@ -133,7 +134,7 @@ class InputGate:
         self._schemas = [schemas[channel.edge] for channel in ids]
         self._open: dict[int, OpenBatch] = {}
         self._open_layer: OpenBatch | None = None
-        self._round_robin = DeficitRoundRobin(len(self.channels))
+        self._round_robin = DeficitRoundRobin(len(self.channels), limits.quantum_bytes)
         self._consumed_bytes = 0
         self._decoder = KeyDecoder()
         self.layers: deque[Layer] = deque()

@@ -76,9 +76,12 @@ def number_after(elements: Elements) -> int:
 
 
 class RecoveredKeeper:
-    """Keeps the recovered rows of one subtask: the first `MEMORY_BYTES_MAX` in memory, the rest in a file."""
+    """Keeps the recovered rows of one subtask: the first `memory_bytes_max` (MEMORY_BYTES_MAX) in memory, the rest in a
+    file.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes_max: int | None = None) -> None:
+        self._memory_bytes_max = disk_batches.MEMORY_BYTES_MAX if memory_bytes_max is None else memory_bytes_max
         self._kept_bytes = 0
         self._file: disk_batches.BatchFile | None = None
 
@@ -88,7 +91,7 @@ class RecoveredKeeper:
 
     def _rows(self, element: RecoveredRows) -> RecoveredRows:
         size_bytes = element.payload.nbytes
-        if self._kept_bytes + size_bytes <= disk_batches.MEMORY_BYTES_MAX:
+        if self._kept_bytes + size_bytes <= self._memory_bytes_max:
             self._kept_bytes += size_bytes
             return element
         if self._file is None:

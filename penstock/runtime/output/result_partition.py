@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pyarrow as pa
 
+from penstock.common.limits import USUAL, Limits
 from penstock.graph.job_graph import Edge
 from penstock.operators.batches import compact, joined, row_type
 from penstock.protocol.channel.ends import OutputChannel
@@ -45,6 +46,7 @@ class ResultPartition:
         initial_credit_bytes: list[int],
         buffer_timeout_ms: float,
         monotonic_ms: Callable[[], float],
+        limits: Limits = USUAL,
     ) -> None:
         self.edge = edge
         self.router = router
@@ -55,13 +57,15 @@ class ResultPartition:
         self._buffer_timeout_ms = buffer_timeout_ms
         self._monotonic_ms = monotonic_ms
         self.channels = [
-            OutputChannel(ChannelId(edge.index, producer, consumer), credit)
+            OutputChannel(ChannelId(edge.index, producer, consumer), credit, limits.joined_frame_bytes)
             for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
         ]
         self.position_of = {c.id: i for i, c in enumerate(self.channels)}
         self._oldest_ms: list[float | None] = [None] * len(self.channels)
         self._none_waits: list[float | None] = [None] * len(self.channels)
         self._held_since_ms: float | None = None
+        flush_bytes = limits.joined_flush_bytes
+        self._flush_bytes_min = JOINED_FLUSH_BYTES if flush_bytes is None else flush_bytes
         self.queued_bytes = 0
         self.bytes_out = 0
 
@@ -88,7 +92,7 @@ class ResultPartition:
         """Return the bytes at which a queue is sent although its producer is busy making more. The faster the stream,
         the more: a frame costs both ends as much as a thousand rows of columns.
         """
-        return max(JOINED_FLUSH_BYTES, self._sizer.bound_bytes // _FLUSHES_PER_BOUND)
+        return max(self._flush_bytes_min, self._sizer.bound_bytes // _FLUSHES_PER_BOUND)
 
     @property
     def emitted(self) -> list[int]:

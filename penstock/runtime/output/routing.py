@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.limits import USUAL, Limits
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.operators.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
@@ -144,13 +145,13 @@ class _ByColumns(Router):
     two phases, rows are held to be aggregated first.
     """
 
-    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str, limits: Limits) -> None:
         columns = edge.partitioner.key_columns
         assert columns is not None
         partial = edge.partitioner.partial
         self._given_type = row_type(edge.type) if partial is None else partial.given_type
         self._columns = KeyColumns(row_type(edge.type), columns)
-        self._partial = None if partial is None else PartialAggregator(partial)
+        self._partial = None if partial is None else PartialAggregator(partial, limits)
         self._max_parallelism = max_parallelism
         self._parallelism = edge.target_parallelism
         self._operator = operator
@@ -236,12 +237,14 @@ def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count:
     return np.array(targets, dtype=np.int64)
 
 
-def create_router(edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int) -> Router:
+def create_router(
+    edge: Edge, producer: int, target_max_parallelism: int, operator: str, seed: int, limits: Limits = USUAL
+) -> Router:
     """Build the router of an edge. `operator` is the producer's name, for messages."""
     consumers = len(edge.consumers_of(producer))
     match edge.partitioner.kind:
         case PartitionerKind.HASH if edge.partitioner.key_columns is not None:
-            return _ByColumns(edge, target_max_parallelism, operator)
+            return _ByColumns(edge, target_max_parallelism, operator, limits)
         case PartitionerKind.HASH:
             return _ByKey(edge, target_max_parallelism, operator)
         case PartitionerKind.CUSTOM:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 from penstock.common.clock import Clock
 from penstock.common.failures import describe, summary
+from penstock.common.limits import USUAL, Limits
 from penstock.common.options import ExecutionOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
@@ -62,6 +63,7 @@ class Slot:
         new_random: Callable[[], str],
         row_backend: RowBackend = configured_backend,
         open_backup: OpenBackup = opened_backup,
+        limits: Limits = USUAL,
     ) -> None:
         self.index = index
         self.clock = clock
@@ -71,7 +73,7 @@ class Slot:
         self.backup: LocalBackup | None = None
         self._open_backup = open_backup
         self._ports = SlotPorts(
-            clock, master, links, open_store, new_random, row_backend, self.master_store, scheduler.run_apart
+            clock, master, links, open_store, new_random, row_backend, self.master_store, scheduler.run_apart, limits
         )
         self._scheduler = scheduler
         self._deployment: SlotDeployment | None = None

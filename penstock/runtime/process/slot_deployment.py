@@ -12,6 +12,7 @@ from penstock.common.clock import Clock
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.failures import describe
+from penstock.common.limits import Limits
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
@@ -63,6 +64,7 @@ class SlotPorts:
     row_backend: RowBackend
     master_store: MasterStore
     run_apart: Callable[[Callable[[], None]], None]
+    limits: Limits
 
 
 class SlotDeployment:
@@ -83,6 +85,7 @@ class SlotDeployment:
         self._lock = threading.Lock()
         self.store, self.restore_store = self._open_stores()
         vertices = [v for v in self.plan.graph.vertices if self._slot < v.parallelism]
+        in_memory = ports.limits.columnar_range_bytes
         self.writer = SnapshotWriter(
             self.generation,
             self._slot,
@@ -97,7 +100,8 @@ class SlotDeployment:
             self._codec,
             backup,
             # Without local copies: those that no checkpoint names are deleted, and consolidations are named later.
-            Consolidations(self.store, self._segment_path, ports.clock, ports.run_apart, self._codec),
+            Consolidations(self.store, self._segment_path, ports.clock, ports.run_apart, self._codec, in_memory),
+            in_memory,
         )
         resources = SlotResources(
             self.plan,
@@ -111,6 +115,7 @@ class SlotDeployment:
             ports.row_backend,
             backup,
             ports.run_apart,
+            ports.limits,
         )
         factory = SubtaskFactory(resources)
         self._by_vertex = {vertex.index: self._runner(factory, factory.build(vertex)) for vertex in vertices}

@@ -7,6 +7,7 @@ from typing import Callable, Mapping
 
 from penstock.common.clock import Clock
 from penstock.common.configuration import Configuration
+from penstock.common.limits import USUAL, Limits
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
@@ -18,8 +19,8 @@ from penstock.state.backend import KeyedStateBackend
 from penstock.state.choice import row_backend
 from penstock.storage.local_backup import LocalBackup
 
-RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int]], KeyedStateBackend]
-"""(options, max parallelism, operator names by uid, wall clock) -> the keyed state of a subtask of row functions"""
+RowBackend = Callable[[Configuration, int, Mapping[str, str], Callable[[], int], Limits], KeyedStateBackend]
+"""(options, max parallelism, operator names by uid, wall clock, limits) -> the keyed state of row functions"""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class SlotResources:
     row_backend: RowBackend = row_backend
     backup: LocalBackup | None = None
     run_apart: Callable[[Callable[[], None]], None] | None = None
+    limits: Limits = USUAL
     settings: SubtaskSettings = field(init=False)
 
     def __post_init__(self) -> None:

@@ -35,21 +35,23 @@ class SubtaskFactory:
         """Return the slot's subtask of a vertex, ready to receive frames."""
         graph = self._plan.graph
         sizer = self._settings.window_sizer()
-        gate = InputGate(list(graph.inputs_of(vertex.index)), self._slot, sizer, self._send_frame)
+        gate = InputGate(list(graph.inputs_of(vertex.index)), self._slot, sizer, self._send_frame, self._shared.limits)
         partitions = [self._partition(edge, vertex) for edge in graph.outputs_of(vertex.index)]
         return DeployedSubtask(vertex, self._slot, self._generation, gate, partitions)
 
     def open(self, deployed: DeployedSubtask, metadata: Metadata | None, store: ObjectStore | None) -> Subtask:
         """Restore the subtask and open its user code. Called in the subtask's thread. Raises `OperatorFailure`."""
         shared = self._shared
-        restore = SubtaskRestore(self._plan, deployed, metadata, store, shared.backup, shared.run_apart)
+        restore = SubtaskRestore(
+            self._plan, deployed, metadata, store, shared.backup, shared.run_apart, shared.limits.recovered_bytes
+        )
         return SubtaskOpening(shared, deployed, restore).open()
 
     def _partition(self, edge: Edge, vertex: Vertex) -> ResultPartition:
         target = self._plan.graph.vertices[edge.target]
         operator = vertex.operators[-1].name
         seed = zlib.crc32(f"{edge.name}/{self._slot}/{self._generation}".encode())
-        router = create_router(edge, self._slot, target.max_parallelism, operator, seed)
+        router = create_router(edge, self._slot, target.max_parallelism, operator, seed, self._shared.limits)
         consumers = edge.consumers_of(self._slot)
         credits = [self._initial_credit(target, consumer) for consumer in consumers]
         buffer_timeout_ms = self._settings.buffer_timeout_ms
@@ -65,6 +67,7 @@ class SubtaskFactory:
             credits,
             buffer_timeout_ms,
             self._clock.monotonic_ms,
+            self._shared.limits,
         )
 
     def _initial_credit(self, target: Vertex, consumer: int) -> int:

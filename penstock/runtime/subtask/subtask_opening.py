@@ -122,9 +122,9 @@ class SubtaskOpening:
             if not keyed:
                 return None
             configuration, groups = self._plan.configuration, self._vertex.max_parallelism
-            return self._shared.row_backend(configuration, groups, names, self._clock.wall_ms)
+            return self._shared.row_backend(configuration, groups, names, self._clock.wall_ms, self._shared.limits)
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
-            return columnar_backend(self._plan.configuration, names)
+            return columnar_backend(self._plan.configuration, names, self._shared.limits)
         return None
 
     def _reader(self) -> SourceReader | None:
@@ -193,7 +193,7 @@ class SubtaskOpening:
         applied = AppliedRows(output, slice_ms, self._credit)
         if self._vertex.columnar:
             assert backend is None or isinstance(backend, ColumnarBackend)
-            operators = columnar_operators(self._vertex, backend)
+            operators = columnar_operators(self._vertex, backend, self._shared.limits)
             columns = ColumnarChain(self._vertex, operators, self._clock.monotonic_ms)
             columns.set_time(time.current_ms, time.floors())
             return ColumnWork(columns, output, applied, generation, time, self._clock)
@@ -244,6 +244,7 @@ class SubtaskOpening:
             side_types={str(edge.side_output): edge.type for edge in side_edges},
             stamps=functions[-1].operator.timestamped and bool(output.partitions),
             state=None if backend is None else backend.slices,
+            limits=self._shared.limits,
         )
 
     # ---- the whole ----------------------------------------------------------------------------------------------

@@ -51,11 +51,16 @@ class Found:
 
 class ColumnTable:
     def __init__(
-        self, key_schema: pa.Schema, values: Sequence[ValueColumn], removed: RemovedKeys | None = None
+        self,
+        key_schema: pa.Schema,
+        values: Sequence[ValueColumn],
+        removed: RemovedKeys | None = None,
+        block_bytes: int | None = None,
     ) -> None:
         """Create an empty table. `key_schema`: the key's columns. `removed`: remembers removed keys, if checkpoints are
-        incremental. Raises TypeError for a type that cannot be a key.
+        incremental. `block_bytes`: see `TableView`. Raises TypeError for a type that cannot be a key.
         """
+        self._block_bytes = block_bytes
         self.key_schema = key_schema
         self.value_columns = list(values)
         self._keys: list[KeyColumn] = [key_column(f.type) for f in key_schema]
@@ -294,6 +299,7 @@ class ColumnTable:
             slice(self._first_value, self._values_end + with_numbers),
             self.live,
             since,
+            self._block_bytes,
         )
         self._views = [older for older in self._views if not older.released]
         if self._slots_end:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import Consolidation, EncodedState, StateSchemaError, StateSnapshot, StoredState
@@ -93,10 +94,19 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
     since their predecessor.
     """
 
-    def __init__(self, operator_names: Mapping[str, str] | None = None, *, incremental: bool = False) -> None:
+    def __init__(
+        self,
+        operator_names: Mapping[str, str] | None = None,
+        *,
+        incremental: bool = False,
+        limits: Limits = USUAL,
+    ) -> None:
         super().__init__(operator_names)
+        self._limits = limits
         self._written: dict[StateName, tuple[StateSchema, pa.Schema]] = {}
-        self._changes: NumberedChanges | None = NumberedChanges() if incremental else None
+        self._changes: NumberedChanges | None = None
+        if incremental:
+            self._changes = NumberedChanges(limits.consolidated_bytes)
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> ColumnarSnapshot:
         since: dict[StateName, SlotsSince] = {}
@@ -136,7 +146,8 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
         runs: list[RestoredRun],
         windowed: bool,
     ) -> ColumnTable:
-        table = ColumnTable(keys, values, None if self._changes is None else RemovedKeys())
+        removed = None if self._changes is None else RemovedKeys()
+        table = ColumnTable(keys, values, removed, self._limits.columnar_range_bytes)
         for run in runs:
             for batch in run.batches:
                 _load(table, batch, run.deletes)

@@ -37,7 +37,7 @@ _CHANGED_BLOCKS_MAX = 64
 
 class TableView:
     """Holds a table as it was at a barrier. The stream's thread calls `before_write`, the writer's `blocks`; any may
-    call `release`.
+    call `release`. At most `block_bytes` (BLOCK_BYTES) are copied at once.
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class TableView:
         values: slice,
         live: int,
         since: int | None = None,
+        block_bytes: int | None = None,
     ) -> None:
+        self._block_bytes = block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._columns = columns
         self._slots_end = slots_end
         self._group_array = group_array
@@ -60,9 +62,9 @@ class TableView:
         array_bytes = sum(array.itemsize for array in columns)
         self.expected_bytes = live * array_bytes if since is None else 0
         row_bytes = array_bytes + sum(key.heap_bytes for key, _ in keys) // max(slots_end, 1)
-        self._changed_max = max(_CHANGED_TIMES * BLOCK_BYTES // array_bytes, 1)
+        self._changed_max = max(_CHANGED_TIMES * block_bytes // array_bytes, 1)
         """Blocks are copied together until as many slots in them have changed."""
-        block_slots = min(max(BLOCK_BYTES // (row_bytes if since is None else array_bytes), 1), _BLOCK_SLOTS_MAX)
+        block_slots = min(max(block_bytes // (row_bytes if since is None else array_bytes), 1), _BLOCK_SLOTS_MAX)
         if since is not None:
             block_slots = max(block_slots, slots_end // _CHANGED_BLOCKS_MAX)
         self._block_bits = block_slots.bit_length() - 1
@@ -147,7 +149,7 @@ class TableView:
         ends = np.cumsum(row_bytes)
         first = 0
         while first < len(ends):
-            limit_bytes = ends[first] - row_bytes[first] + BLOCK_BYTES
+            limit_bytes = ends[first] - row_bytes[first] + self._block_bytes
             last = max(int(np.searchsorted(ends, limit_bytes, side="right")), first + 1)
             yield slice(first, last)
             first = last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
+from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.chained_restore import ChainedRestore
@@ -37,9 +38,13 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
         *,
         incremental: bool = False,
         wall_ms: WallClock = system_wall_ms,
+        limits: Limits = USUAL,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes: Changes[ChangedEntries] | None = Changes(ChangedEntries) if incremental else None
+        self._changes: Changes[ChangedEntries] | None = None
+        if incremental:
+            self._changes = Changes(ChangedEntries, limits.consolidated_bytes)
+        self._limits = limits
         self._rows = 0
         """The number of rows of the present slice."""
 
@@ -89,12 +94,13 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
             for name in self._tables
         ]
         chains = {name: s.chain for name, s in since.items()}
-        snapshot = HashMapSnapshot(tables, self._untouched(), ChainedRuns(self._changes, chains, checkpoint_id))
+        chained = ChainedRuns(self._changes, chains, checkpoint_id)
+        snapshot = HashMapSnapshot(tables, self._untouched(), chained, self._limits)
         if self._changes is not None:
             snapshot.consolidations = self._changes.consolidations(
                 {name: chain for name, chain in chains.items() if name in self._tables},
                 checkpoint_id,
-                lambda name: HashMapSnapshot([self._whole(name)], *unchained()),
+                lambda name: HashMapSnapshot([self._whole(name)], *unchained(), self._limits),
             )
         return snapshot
 

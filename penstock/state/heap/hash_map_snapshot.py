@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import Consolidation, EncodedState, StoredState
 from penstock.state.changes import ChainedRuns
@@ -64,7 +65,16 @@ class HashMapSnapshot:
 
     consolidations: Sequence[Consolidation] = ()
 
-    def __init__(self, tables: list[TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
+    def __init__(
+        self,
+        tables: list[TableAtBarrier],
+        untouched: UntouchedState,
+        chained: ChainedRuns,
+        limits: Limits = USUAL,
+    ) -> None:
+        entries, range_bytes = limits.state_entries_per_batch, limits.state_range_bytes
+        self._entries_per_batch = ENTRIES_PER_BATCH if entries is None else entries
+        self._bytes_per_range = BYTES_PER_RANGE if range_bytes is None else range_bytes
         self.schemas = [table.declared for table in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched
@@ -106,7 +116,7 @@ class HashMapSnapshot:
         if table.expired_ms is not None:
             kind, expired_ms = table.codec.kind, table.expired_ms
             buckets = ((group, _unexpired(kind, bucket, expired_ms)) for group, bucket in buckets)
-        yield from self._runs(table, self._batches(table, _of_buckets(buckets, snapshot)))
+        yield from self._runs(table, self._batches(table, _of_buckets(buckets, snapshot, self._entries_per_batch)))
 
     def _encode_changed(self, table: TableAtBarrier, changed: ChangedValues | KeptEntries) -> Iterator[EncodedState]:
         """Yield the entries that may have changed, and the keys that are gone."""
@@ -120,14 +130,14 @@ class HashMapSnapshot:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the entries that may have changed and exist, and then let the stream change them."""
         if isinstance(changed, ChangedValues):
-            portions = changed.take(ENTRIES_PER_BATCH)
+            portions = changed.take(self._entries_per_batch)
         else:
             changed_keys = changed.since.changed()
             keys, key_groups = list(changed_keys), list(changed_keys.values())
             values = changed.read(keys, key_groups)
             if table.codec.copy_value is None:
                 changed.release_all()
-            portions = _portions(keys, key_groups, values)
+            portions = _portions(keys, key_groups, values, self._entries_per_batch)
         yield from self._batches(table, _existing(portions, gone))
         changed.release_all()
 
@@ -146,7 +156,7 @@ class HashMapSnapshot:
         for batch in encoded:
             batches.append(batch)
             size_bytes += batch.get_total_buffer_size()  # not shared yet; `nbytes` takes far longer
-            if size_bytes >= BYTES_PER_RANGE:
+            if size_bytes >= self._bytes_per_range:
                 yield _range(table, batches, memory)
                 batches, size_bytes = [], 0
         if batches and not self._discarded:
@@ -161,7 +171,7 @@ class _Part(NamedTuple):
     values: list[Any]
 
 
-def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot) -> Iterator[_Part]:
+def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot, entries_max: int) -> Iterator[_Part]:
     """Yield parts: small buckets share one, large ones fill several. Each bucket is released once it is encoded."""
     keys: list[Any] = []
     values: list[Any] = []
@@ -180,19 +190,19 @@ def _of_buckets(buckets: _Buckets, snapshot: TableSnapshot) -> Iterator[_Part]:
         if not bucket:
             snapshot.release(key_group)
             continue
-        if len(keys) + len(bucket) < ENTRIES_PER_BATCH:
+        if len(keys) + len(bucket) < entries_max:
             keys.extend(bucket)
             values.extend(bucket.values())
             key_groups.append(key_group)
             counts.append(len(bucket))
         else:
             entries = iter(bucket.items())
-            while taken := list(islice(entries, ENTRIES_PER_BATCH - len(keys))):
+            while taken := list(islice(entries, entries_max - len(keys))):
                 keys += [key for key, _ in taken]
                 values += [value for _, value in taken]
                 key_groups.append(key_group)
                 counts.append(len(taken))
-                if len(keys) == ENTRIES_PER_BATCH:
+                if len(keys) == entries_max:
                     yield from flush()
         done.append(key_group)
     if keys:
@@ -206,9 +216,9 @@ class _Gone(NamedTuple):
     key_groups: list[int]
 
 
-def _portions(keys: list[Any], key_groups: list[int], values: list[Any]) -> Iterator[_Columns]:
-    for start in range(0, len(keys), ENTRIES_PER_BATCH):
-        portion = slice(start, start + ENTRIES_PER_BATCH)
+def _portions(keys: list[Any], key_groups: list[int], values: list[Any], entries_max: int) -> Iterator[_Columns]:
+    for start in range(0, len(keys), entries_max):
+        portion = slice(start, start + entries_max)
         yield keys[portion], key_groups[portion], values[portion]
 
 

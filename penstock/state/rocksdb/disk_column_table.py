@@ -45,7 +45,9 @@ class DiskColumnTable:
         local: LocalState[Any],
         windowed: bool,
         changes: NumberedChanges | None,
+        block_bytes: int | None = None,
     ) -> None:
+        self._block_bytes = block_bytes
         self.schema = schema
         name = (schema.operator, schema.name)
         self.prefix = local.new_prefix(name)
@@ -71,7 +73,8 @@ class DiskColumnTable:
 
     def _empty_table(self) -> ColumnTable:
         changes = self._changes
-        table = ColumnTable(self._key_schema, self._value_columns, None if changes is None else changes.removed)
+        removed = None if changes is None else changes.removed
+        table = ColumnTable(self._key_schema, self._value_columns, removed, self._block_bytes)
         table.now = 0 if changes is None else changes.now
         return table
 

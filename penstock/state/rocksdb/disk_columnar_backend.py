@@ -7,6 +7,7 @@ from typing import Mapping, Sequence
 
 import pyarrow as pa
 
+from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateSnapshot
 from penstock.state.changes import NumberedChanges
@@ -36,9 +37,11 @@ class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
         *,
         settings: RocksDBSettings,
         incremental: bool = False,
+        limits: Limits = USUAL,
     ) -> None:
         super().__init__(operator_names)
-        self._changes = NumberedChanges() if incremental else None
+        self._block_bytes = limits.columnar_range_bytes
+        self._changes = NumberedChanges(limits.consolidated_bytes) if incremental else None
         self._local = LocalState(settings, self._operator_names, self._changes)
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot:
@@ -60,7 +63,7 @@ class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
         windowed: bool,
     ) -> DiskColumnTable:
         schema = stream_schema(declared, keys, values)
-        table = DiskColumnTable(declared, schema, keys, values, self._local, windowed, self._changes)
+        table = DiskColumnTable(declared, schema, keys, values, self._local, windowed, self._changes, self._block_bytes)
         load = BulkLoad(self._local.database, f"state-{int.from_bytes(table.prefix, 'big')}")
         for run in runs:
             for batch in run.batches:

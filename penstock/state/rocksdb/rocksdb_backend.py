@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Iterator, Mapping, Sequence
 
+from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.changes import Changes
@@ -52,9 +53,12 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
         settings: RocksDBSettings,
         incremental: bool = False,
         wall_ms: WallClock = system_wall_ms,
+        limits: Limits = USUAL,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes: Changes[dict[Any, Any]] | None = Changes(dict) if incremental else None
+        self._changes: Changes[dict[Any, Any]] | None = None
+        if incremental:
+            self._changes = Changes(dict, limits.consolidated_bytes)
         self._local = LocalState(settings, self._operator_names, self._changes)
         self._database = self._local.database
         self._failure = self._database.first_failure
