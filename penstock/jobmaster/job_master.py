@@ -94,19 +94,7 @@ class JobMaster:
             self._commit_failed,
             ports.console.warning,
         )
-        self.savepoints = Savepoints(
-            graph,
-            identity,
-            self.history,
-            savepoint_work,
-            ports.clock,
-            settings.coordinator.timeout_ms,
-            ports.open_store,
-            settings.savepoint_directory,
-            lambda: f"{int(ports.random() * 2**48):012x}",
-            lambda savepoint: driver.handle(events.SavepointAsked(savepoint)),
-            ports.console.warning,
-        )
+        self.savepoints = self._new_savepoints(savepoint_work)
         self.rescales = Rescales(job, driver, self.running, self._adopt, ports)
         positions = FinalPositions(job, source_work, ports)
         self._checkpoints = Checkpoints(
@@ -142,6 +130,22 @@ class JobMaster:
         )
         self.outcome: JobOutcome | None = None
         self.report: JobReport = self._reporter.build()
+
+    def _new_savepoints(self, work: RefreshingWork) -> Savepoints:
+        job, ports = self.job, self._ports
+        return Savepoints(
+            job.graph,
+            job.identity,
+            self.history,
+            work,
+            ports.clock,
+            job.settings.coordinator.timeout_ms,
+            ports.open_store,
+            job.settings.savepoint_directory,
+            lambda: f"{int(ports.random() * 2**48):012x}",
+            lambda savepoint: self._driver.handle(events.SavepointAsked(savepoint)),
+            ports.console.warning,
+        )
 
     # ---- driving ------------------------------------------------------------------------------------------------
 
