@@ -36,6 +36,7 @@ from penstock.protocol.driver.driver_effects import (
     CheckpointEffect,
     DiscardSegments,
     DrainSources,
+    FollowPublication,
     PublishCheckpoint,
     RescaleNotTaken,
     SavepointRefused,
@@ -43,6 +44,7 @@ from penstock.protocol.driver.driver_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
+from penstock.protocol.driver.published_checkpoints import Follow, PublishedKind
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import (
@@ -56,7 +58,7 @@ from penstock.protocol.log.publication import (
 from penstock.protocol.values import messages
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.messages import CheckpointEnded, EndSources
-from penstock.protocol.values.metadata import EnumeratorState, Metadata
+from penstock.protocol.values.metadata import Committable, EnumeratorState, Metadata
 from penstock.protocol.values.reasons import FailureReason
 
 _WHY_REFUSED = {
@@ -110,6 +112,8 @@ class Checkpoints:
         self._console = ports.console
         self._failed = FailedCheckpoints(ports.console)
         self._triggered: dict[int, _Triggered] = {}
+        self._published: dict[int, tuple[NewCheckpoint, Published]] = {}
+        """The newest checkpoint in the log, for the steps that follow its publication."""
 
     def request(self, answer: CheckpointAnswer) -> None:
         """Take a checkpoint for a user, or say why not."""
@@ -129,6 +133,8 @@ class Checkpoints:
                 self._trigger(effect)
             case PublishCheckpoint():
                 self._publish(effect)
+            case FollowPublication(step, checkpoint_id):
+                self._follow(step, checkpoint_id)
             case CheckpointAborted():
                 self._abort(effect)
             case SavepointRefused(savepoint, reason):
@@ -289,7 +295,6 @@ class Checkpoints:
     # ---- publishing ---------------------------------------------------------------------------------------------
 
     def _on_published(self, checkpoint_id: int, outcome: Any) -> None:
-        now_ms = self._clock.monotonic_ms()
         if isinstance(outcome, PublicationError):
             self._job_directory.is_owner = False
             self._driver.abandon(str(outcome))
@@ -297,7 +302,9 @@ class Checkpoints:
         checkpoint, result = outcome
         match result:
             case Published():
-                self._complete(checkpoint, result, now_ms)
+                self._published = {checkpoint_id: (checkpoint, result)}
+                kind = PublishedKind.FINAL if checkpoint.metadata.is_final else PublishedKind.CHECKPOINT
+                self._driver.handle(events.CheckpointPublished(checkpoint_id, kind))
             case IdTaken(detail, next_id):
                 self._driver.handle(events.IdsUsed(next_id))
                 self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.ID_TAKEN, detail))
@@ -307,27 +314,34 @@ class Checkpoints:
                 detail = "a newer one has completed"
                 self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.SUBSUMED, detail))
 
-    def _complete(self, checkpoint: NewCheckpoint, published: Published, now_ms: float) -> None:
+    def _follow(self, step: Follow, checkpoint_id: int) -> None:
+        """Take one step for a checkpoint that is in the log now."""
+        checkpoint, published = self._published[checkpoint_id]
         metadata = checkpoint.metadata
-        self._history.published(checkpoint, now_ms)
-        self._failed.completed()
-        self._job.restore_point = RestorePoint(metadata, checkpoint.data)
-        if metadata.is_final:
-            self._driver.handle(events.Finishing())
-        self._notify_slots(metadata.checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
-        if self._running.sources is not None and self._running.id is not None and not metadata.is_final:
-            self._running.sources.checkpoint_completed(metadata.subtasks)
-        own = committables_of(metadata)[len(metadata.unconfirmed_commits) :]
-        report = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._driver.finish)
-        self._commits.add(own, report if metadata.is_final else _nothing)
-        if metadata.is_final:
-            # An older commit may have failed while this one was published: no restart will retry it.
-            self._commits.retry()
-        self._job_directory.delete_unneeded(published)
-        self._job_directory.unpin_predecessor(metadata.checkpoint_id)
-        self._driver.handle(events.CheckpointPublished(metadata.checkpoint_id, metadata.is_final))
-        if not metadata.is_final:
-            self._rescales.on_published(metadata.checkpoint_id)
+        match step:
+            case Follow.RECORD:
+                self._history.published(checkpoint, self._clock.monotonic_ms())
+                self._failed.completed()
+            case Follow.RESTORE_FROM:
+                self._job.restore_point = RestorePoint(metadata, checkpoint.data)
+            case Follow.NOTIFY_SLOTS:
+                self._notify_slots(checkpoint_id, aborted=False, confirmed=confirmed_id(metadata))
+            case Follow.REPORT_POSITIONS:
+                if self._running.sources is not None and self._running.id is not None:
+                    self._running.sources.checkpoint_completed(metadata.subtasks)
+            case Follow.COMMIT:
+                self._commits.add(_own_committables(metadata))
+            case Follow.COMMIT_LAST:
+                finish = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._driver.finish)
+                self._commits.add(_own_committables(metadata), finish)
+            case Follow.RETRY_COMMITS:
+                self._commits.retry()
+            case Follow.DELETE_UNNEEDED:
+                self._job_directory.delete_unneeded(published)
+            case Follow.RELEASE_PREDECESSOR:
+                self._job_directory.unpin_predecessor(checkpoint_id)
+            case Follow.RESCALE:
+                self._rescales.on_published(checkpoint_id)
 
     def _commit_at_end(self, publish: PublishCheckpoint, triggered: _Triggered) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)
@@ -338,11 +352,12 @@ class Checkpoints:
         subtasks = [subtask for ack in publish.acks for subtask in ack.subtasks]
 
         def finish() -> None:
-            self._driver.handle(events.CheckpointPublished(checkpoint_id, True))
+            self._driver.handle(events.CheckpointPublished(checkpoint_id, PublishedKind.COMMITTED))
             self._driver.finish()
 
         self._commits.add(committables, partial(self._positions.report, triggered.enumerators, subtasks, finish))
 
 
-def _nothing() -> None:
-    pass
+def _own_committables(metadata: Metadata) -> list[Committable]:
+    """Return the output that this checkpoint is the first to name."""
+    return committables_of(metadata)[len(metadata.unconfirmed_commits) :]

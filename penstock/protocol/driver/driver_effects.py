@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.protocol.driver.published_checkpoints import Follow
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import Register, SlotAck
@@ -178,6 +179,14 @@ class PublishCheckpoint:
 
 
 @dataclass(frozen=True)
+class FollowPublication:
+    """Take this step for a checkpoint that is canonical now."""
+
+    step: Follow
+    checkpoint_id: int
+
+
+@dataclass(frozen=True)
 class CheckpointAborted:
     """Send the slots the end of the checkpoint, if the generation still runs. `fails_job`: the job fails over, because
     too many have failed.
@@ -251,6 +260,7 @@ class StillPublishing:
 CheckpointEffect = (
     TriggerCheckpoint
     | PublishCheckpoint
+    | FollowPublication
     | CheckpointAborted
     | SavepointRefused
     | RescaleNotTaken

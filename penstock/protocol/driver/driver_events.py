@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.protocol.driver.driver_effects import FailureCause
+from penstock.protocol.driver.published_checkpoints import PublishedKind
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, Register, SlotAck
@@ -182,7 +183,7 @@ class CheckpointPublished(msgspec.Struct, frozen=True):
     """Reports that the log entry of a checkpoint exists, or that what it only collected is committed."""
 
     checkpoint_id: int
-    is_final: bool
+    kind: PublishedKind
 
 
 class SavepointWritten(msgspec.Struct, frozen=True):

@@ -22,10 +22,12 @@ from penstock.protocol.driver.driver_effects import (
     Effect,
     FailJob,
     FailureCause,
+    FollowPublication,
     GenerationEnded,
 )
 from penstock.protocol.driver.driver_events import Event
 from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow
 from penstock.protocol.driver.restarts import RestartStrategy
 from penstock.protocol.machine import Story
 from penstock.protocol.values.messages import Decline, SlotAck
@@ -76,6 +78,14 @@ class DriverMachine:
                 case CheckpointAborted():
                     fails_job = any(isinstance(behind, FailJob) for behind in waiting)
                     effects.append(replace(effect, fails_job=fails_job))
+                case FollowPublication(Follow.COUNT_PROGRESS):
+                    self.lifecycle.restarts.on_checkpoint_completed()
+                case FollowPublication(Follow.NEED_NO_SLOTS):
+                    self.lifecycle.on_finishing()
+                case FollowPublication(Follow.COMPLETE | Follow.COMPLETE_LAST, checkpoint_id):
+                    is_final = effect.step is Follow.COMPLETE_LAST
+                    completed = self.coordinator.on_published(checkpoint_id, is_final, now_ms)
+                    waiting.extendleft(reversed(completed))
                 case _LookAtCheckpoints():
                     waiting.extendleft(reversed(self.coordinator.on_time(now_ms)))
                 case _:
@@ -162,9 +172,8 @@ class DriverMachine:
                 return coordinator.on_trigger_failed(checkpoint_id, detail, now_ms)
             case events.EndOfData(subtask):
                 return coordinator.on_end_of_data(subtask, now_ms)
-            case events.CheckpointPublished(checkpoint_id, is_final):
-                self.lifecycle.restarts.on_checkpoint_completed()
-                return coordinator.on_published(checkpoint_id, is_final, now_ms)
+            case events.CheckpointPublished(checkpoint_id, kind):
+                return [FollowPublication(step, checkpoint_id) for step in FOLLOWS[kind]]
             case events.SavepointWritten(checkpoint_id):
                 coordinator.on_written(checkpoint_id)
             case events.Saved(checkpoint_id):

@@ -10,15 +10,16 @@ from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
     Deploy,
     FailureCause,
+    FollowPublication,
     GenerationEnded,
     Prepare,
-    PublishCheckpoint,
     Restarting,
     StartRun,
     TriggerCheckpoint,
 )
 from penstock.protocol.driver.driver_machine import DriverMachine
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
+from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow, PublishedKind
 from penstock.protocol.driver.restarts import FixedDelay
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
@@ -92,17 +93,6 @@ def test_time_ends_a_silent_generation_before_it_triggers_a_checkpoint() -> None
     assert not any(isinstance(e, TriggerCheckpoint) for e in effects)
 
 
-def test_a_completed_checkpoint_is_progress() -> None:
-    driver = running()
-    trigger(driver, 2.0)
-    for slot in range(2):
-        snapshot = SubtaskSnapshot(0, slot, [], [], [], [], [], [], [])
-        effects = driver.handle(SlotAck(G1, slot, 1, Segment(f"shared/1-{slot}", 10), [snapshot]), 3.0)
-    assert [type(e) for e in effects] == [PublishCheckpoint]
-    driver.handle(events.CheckpointPublished(1, False), 4.0)
-    assert driver.coordinator.completed == 1 and driver.lifecycle.restarts._progressed
-
-
 def test_there_is_one_deadline_and_one_story() -> None:
     driver = running()
     life_ms, coordinator_ms = driver.lifecycle.next_deadline_ms(), driver.coordinator.next_deadline_ms()
@@ -117,3 +107,45 @@ def test_there_is_one_deadline_and_one_story() -> None:
     for slot in range(2):
         driver.handle(events.SlotLeft(f"p{slot}", G1), 61.0)
     assert any(isinstance(e, StartRun) for e in start(driver, G2, 62.0)), "the next generation runs"
+
+
+def published(driver: DriverMachine, kind: PublishedKind) -> list[Any]:
+    """Let the newest checkpoint be acknowledged and published."""
+    (pending,) = driver.coordinator.pending.ids
+    for slot in range(2):
+        snapshot = SubtaskSnapshot(0, slot, [], [], [], [], [], [], [])
+        driver.handle(SlotAck(G1, slot, pending, Segment(f"shared/{pending}-{slot}", 10), [snapshot]), 3.0)
+    return driver.handle(events.CheckpointPublished(pending, kind), 4.0)
+
+
+def steps(effects: list[Any]) -> list[Follow]:
+    return [e.step for e in effects if isinstance(e, FollowPublication)]
+
+
+def test_what_follows_a_published_checkpoint_is_a_row_of_a_table() -> None:
+    driver = running()
+    trigger(driver, 2.0)
+    decided = {Follow.COUNT_PROGRESS, Follow.COMPLETE, Follow.NEED_NO_SLOTS, Follow.COMPLETE_LAST}
+    row = FOLLOWS[PublishedKind.CHECKPOINT]
+    assert steps(published(driver, PublishedKind.CHECKPOINT)) == [step for step in row if step not in decided]
+    assert driver.coordinator.completed == 1 and driver.lifecycle.restarts._progressed
+    assert not driver.lifecycle.is_finishing and driver.coordinator.may_trigger
+
+
+def test_the_final_checkpoint_ends_all_others_and_needs_no_slots() -> None:
+    driver = running(concurrent_max=2)
+    trigger(driver, 2.0)
+    effects = published(driver, PublishedKind.FINAL)
+    assert driver.lifecycle.is_finishing and driver.coordinator.phase is CoordinatorPhase.FINAL
+    assert isinstance(driver.handle(events.Finished(), 5.0)[0], GenerationEnded)
+    order = steps(effects)
+    assert order.index(Follow.COMMIT_LAST) < order.index(Follow.RETRY_COMMITS), "the older ones that failed"
+
+
+def test_a_failure_between_the_entry_and_its_steps_restarts_from_the_new_checkpoint() -> None:
+    """The first steps are those that a restart needs; whoever is told of the checkpoint may rely on them."""
+    for kind in (PublishedKind.CHECKPOINT, PublishedKind.FINAL):
+        row = FOLLOWS[kind]
+        told = min(row.index(step) for step in (Follow.NOTIFY_SLOTS, Follow.DELETE_UNNEEDED))
+        assert row.index(Follow.RESTORE_FROM) < told
+        assert row[-1] in (Follow.RESCALE, Follow.COMPLETE_LAST), "what restarts or ends the job comes last"

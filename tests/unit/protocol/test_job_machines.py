@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocol.driver import adaptive_scaling, commit_order, ending, lifecycle, recovery, rescaling
+from penstock.protocol.driver import (
+    adaptive_scaling,
+    commit_order,
+    ending,
+    lifecycle,
+    published_checkpoints,
+    recovery,
+    rescaling,
+)
 from penstock.protocol.driver.commit_order import CommitOrder, CommitState
 from penstock.protocol.driver.coordinator import COORDINATOR_TABLE
 from penstock.protocol.driver.ending import Ending, EndingState, Holdings
@@ -53,6 +61,12 @@ def names(effects: list[Any]) -> list[str]:
 def test_the_document_shows_the_tables_of_the_code(table: Table[Any]) -> None:
     tables = (ROOT / "docs/internals/tables.md").read_text(encoding="utf-8")
     assert table.markdown() in tables, f"put this into docs/internals/tables.md:\n\n{table.markdown()}"
+
+
+def test_the_document_shows_what_follows_a_published_checkpoint() -> None:
+    rows = published_checkpoints.markdown()
+    tables = (ROOT / "docs/internals/tables.md").read_text(encoding="utf-8")
+    assert rows in tables, f"put this into docs/internals/tables.md:\n\n{rows}"
 
 
 @pytest.mark.parametrize("page", DIAGRAMS)
