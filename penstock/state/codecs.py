@@ -7,6 +7,8 @@ has metadata that says how the state was declared.
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import struct
 from dataclasses import dataclass
@@ -24,7 +26,6 @@ from penstock.protocol.values.key_encoding import UnsupportedKey, encode
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.independent_values import independent
 from penstock.state.ttl import StampedType, TimeToLive
 from penstock.state.unpickling import decoded
 
@@ -221,3 +222,18 @@ def decode_batch(batch: pa.RecordBatch, type: TypeInformation, decoder: KeyDecod
     keys = decoder.decode(batch.column(KEY_COLUMN).to_pylist())
     groups = batch.column(KEY_GROUP_COLUMN).to_pylist()
     return zip(keys, groups, decoded(type, batch, described), strict=True)
+
+
+_UNCHANGEABLE = frozenset({type(None), bool, int, float, complex, str, bytes})
+
+
+def independent(value: Any) -> Any:
+    """Return a copy that shares nothing changeable with `value`. Raises what pickling and copying raise."""
+    kind = type(value)
+    if kind in _UNCHANGEABLE or (kind is tuple and all(type(item) in _UNCHANGEABLE for item in value)):
+        return value
+    try:
+        return pickle.loads(pickle.dumps(value, 5))
+    except Exception:
+        # Classes of the user's main program exist in a slot only by value, so pickle does not find them by name.
+        return copy.deepcopy(value)

@@ -7,6 +7,7 @@ Otherwise `penstock.protocol.restore.rescale` decides who gets what.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.states import key_type
@@ -15,6 +16,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
+    GroupFloor,
     Metadata,
     StateRange,
     SubtaskSnapshot,
@@ -22,7 +24,6 @@ from penstock.protocol.values.metadata import (
 from penstock.runtime.checkpoint.in_flight_restore import InFlightRestore
 from penstock.runtime.checkpoint.old_subtasks import OldSubtasks
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
-from penstock.runtime.checkpoint.restored_time import RestoredTime
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.state.backend import RestoringSubtask, StateBackend, StoredState
@@ -30,6 +31,18 @@ from penstock.state.operator_state import OperatorStateBackend
 from penstock.storage.local_backup import LocalBackup
 from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class RestoredTime:
+    """Holds event time to resume from. `current_ms` is what operators see, `emitted_ms` what has been sent
+    downstream.
+    """
+
+    current_ms: int = WATERMARK_MIN_MS
+    emitted_ms: int = WATERMARK_MIN_MS
+    floors: tuple[GroupFloor, ...] = ()
+    idle: bool = False
 
 
 class SubtaskRestore:

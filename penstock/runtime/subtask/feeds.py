@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.common.clock import Clock
 from penstock.common.failures import OperatorFailure
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import KEY_GROUP_COLUMN, TypeInformation
 from penstock.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import row_type
@@ -20,7 +20,6 @@ from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import EndOfData
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
-from penstock.runtime.input.key_ownership import check_owner
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.source_alignment import SourceAlignment
@@ -274,3 +273,20 @@ class GateFeed:
 
     def close(self) -> None:
         """Do nothing: a gate holds nothing that has to be closed."""
+
+
+def check_owner(opened: OpenBatch, owned: range, vertex: str, subtask: int) -> None:
+    """Raise OperatorFailure if a row of the batch belongs to a key group outside `owned`."""
+    groups = opened.batch.column(KEY_GROUP_COLUMN).to_numpy()
+    low, high = int(groups.min()), int(groups.max())
+    if low in owned and high in owned:
+        return
+    foreign = high if high not in owned else low
+    raise OperatorFailure(
+        vertex,
+        RuntimeError(
+            f"subtask {subtask} of '{vertex}' owns key groups {owned.start} to {owned.stop - 1}, but a row of group "
+            f"{foreign} arrived: the key selector of this key_by is not deterministic"
+        ),
+        ours=True,
+    )
