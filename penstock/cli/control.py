@@ -73,7 +73,7 @@ def cancel_job(job: RunningJob, timeout: Duration) -> bool:
     for _ in _waiting(f"job {job.job_id} ({job.job_name}) to end", timeout):
         has_ended = job not in running_jobs()
         if operation is None:
-            # A driver that has ended, or is of an older version, says nothing: the registry does.
+            # A driver that has ended says nothing: the registry does.
             with contextlib.suppress(DriverUnreachable, RequestFailed):
                 operation = client.get(f"/cancellation/{trigger}").get("operation")
         if operation is not None and "failure-cause" in operation:

@@ -92,9 +92,8 @@ def assemble(
 
 def committables_of(metadata: Metadata) -> list[Committable]:
     """Return what a restore of this checkpoint commits again, in order."""
-    # Older metadata do not name the checkpoint of unconfirmed commits.
-    older = [c if c.checkpoint_id else _named_by(c.prepared_for, c) for c in metadata.unconfirmed_commits]
-    return [*older, *(_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)]
+    own = (_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)
+    return [*metadata.unconfirmed_commits, *own]
 
 
 def confirmed_id(metadata: Metadata) -> int:

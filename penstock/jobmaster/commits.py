@@ -88,10 +88,6 @@ class CommitQueue:
     def unconfirmed(self) -> list[Committable]:
         return self._order.unconfirmed
 
-    @property
-    def has_committing_sinks(self) -> bool:
-        return any(self._committer(uid) is not None for uid in self._sinks)
-
     def add(self, committables: Sequence[Committable], confirmed: Callable[[], None] = _nothing) -> None:
         """Append committables; call it in the log's order. `confirmed` is called when these and all before them are
         committed.

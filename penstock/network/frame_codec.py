@@ -36,7 +36,7 @@ CHUNK_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 1 << 30
 
 _MAGIC = b"PF"
-_VERSION = 2
+_VERSION = 1
 
 # magic, version, kind, edge, producer, consumer, bytes of this chunk, bytes of the whole payload,
 # first | number | position | emitted | checkpoint id | limit | wanted, rows | handed | event tag,

@@ -42,10 +42,6 @@ class IoLoop:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5.0)
 
-    @property
-    def is_current_thread(self) -> bool:
-        return threading.current_thread() is self._thread
-
     # ---- from any thread
 
     def call_soon(self, function: Callable[[], Any]) -> None:

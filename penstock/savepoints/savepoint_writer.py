@@ -221,7 +221,7 @@ class SavepointWriter:
         schema = checkpoint.keyed_schemas(operator)[name]
         described = f"state '{name}' of operator '{operator.name}'"
         keys = checkpoint.key_form(id, name, key_type)
-        is_declared = key_type_of(self._metadata, operator.vertex, key_type) is not None
+        is_declared = key_type_of(operator.vertex, key_type) is not None
         return StateTable(described, schema, operator.vertex.max_parallelism, table, keys, is_declared)
 
 

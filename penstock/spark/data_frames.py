@@ -172,9 +172,7 @@ class JobFiles:
         if not states:
             return None  # an operator that the checkpoint does not know
         theirs, name = FrameDirectory(restored.directory, options.stores), folder_in(states[0])
-        if name is None:
-            name = next((found for directory in (root, theirs) for found in directory.complete(uid)), None)
-        if name is None or root.is_complete(name):
+        if root.is_complete(name):
             return name
         if not theirs.is_complete(name):
             raise SourceError(

@@ -63,19 +63,18 @@ class FrameFiles(Source):
         if restored is None:
             return _FrameEnumerator(self._folder, list(self._splits()))
         state = decode_split(restored)
-        splits = state["splits"] if isinstance(state, dict) else state
         # The folder that the splits name. Without this: a start that could not read the checkpoint has written a folder
         # of its own, and a savepoint takes that one along.
-        name = folder_in(restored)
-        folder = self._folder if name is None else f"{FRAMES_FOLDER}/{name}"
-        return _FrameEnumerator(folder, [encode_split(split) for split in splits])
+        return _FrameEnumerator(
+            f"{FRAMES_FOLDER}/{folder_in(restored)}", [encode_split(split) for split in state["splits"]]
+        )
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         directory, row_type = self._directory(), self._row_type
         formats: dict[str, FileReadFormat] = {}
 
         def open_file(split: dict[str, Any]) -> OpenFile:
-            path = "/".join(split["path"].split("/")[-3:])  # earlier versions wrote absolute paths
+            path = split["path"]
             file, name = directory.file(path), path.split("/")[-2]
             _check_size(file, split["size"])
             if name not in formats:
@@ -85,7 +84,7 @@ class FrameFiles(Source):
         return FileReader(open_file)
 
     def copy_files(self, snapshot: bytes, directory: str, progress: Callable[[], None]) -> list[str]:
-        name = folder_in(snapshot) or posixpath.basename(self._folder)
+        name = folder_in(snapshot)
         try:
             target = FrameDirectory(directory, self._settings, create=True)
             if target.is_complete(name):
@@ -117,13 +116,9 @@ class _FrameEnumerator(FixedSplitEnumerator):
         return encode_split({"folder": self._folder, "splits": [decode_split(split) for split in self._splits]})
 
 
-def folder_in(snapshot: bytes) -> str | None:
-    """Return the name of the folder that an enumerator's snapshot names; None for one of an earlier version whose
-    splits had all been assigned."""
-    state = decode_split(snapshot)
-    if isinstance(state, dict):
-        return posixpath.basename(str(state["folder"]))
-    return str(state[0]["path"]).split("/")[-2] if state else None
+def folder_in(snapshot: bytes) -> str:
+    """Return the name of the folder that an enumerator's snapshot names."""
+    return posixpath.basename(str(decode_split(snapshot)["folder"]))
 
 
 def _format_of(directory: FrameDirectory, name: str, row_type: TypeInformation) -> FileReadFormat:

@@ -113,7 +113,7 @@ def _now() -> str:
 
 
 class TerminalConsole:
-    """Implements `penstock.runtime.console.Console`. A thread of its own writes, so that a slow terminal holds up
+    """Implements `penstock.jobmaster.console.Console`. A thread of its own writes, so that a slow terminal holds up
     neither the JobMaster nor the job; what it falls behind by more than `LINES_MAX` is dropped, and counted.
 
     Lines come from slots with their subtask's number already: a slot knows which ones have it from the print sink.

@@ -13,8 +13,7 @@ from penstock.storage.sealed import DamagedObject, seal, unseal
 from penstock.storage.store import ObjectExists, ObjectMissing, ObjectStore, StoreError
 
 KIND = "log-entry"
-FORMAT_VERSION = 2
-"""2: entries have a base, and what lies below it may be missing."""
+FORMAT_VERSION = 1
 
 LOOKS_MAX = 10
 """The number of times that a reader looks again at a log that a driver shortens meanwhile."""

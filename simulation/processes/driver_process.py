@@ -69,7 +69,7 @@ class ScheduledWork:
 
 
 class TracedConsole:
-    """Implements `penstock.runtime.console.Console`."""
+    """Implements `penstock.jobmaster.console.Console`."""
 
     def __init__(self, world: World, process: Process, restarts: RestartChecker) -> None:
         self._world = world

@@ -29,10 +29,6 @@ class LazyRestores:
         return self._random.random() * self._longest_ms
 
 
-class Violation(Exception):
-    """Signals that a checker found a violation."""
-
-
 class Process:
     """Represents an operating-system process: its events end with it. `after_event` is called after each of them."""
 

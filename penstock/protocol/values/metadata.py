@@ -123,7 +123,7 @@ class RunBounds(msgspec.Struct, frozen=True):
 
 class StateRange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Locates the entries of one keyed state of one operator: an Arrow IPC stream in a segment (see
-    `penstock.state`). `bounds`: None if the entries are not sorted, or older versions have stored them.
+    `penstock.state`). `bounds`: None if the entries are not sorted.
     """
 
     operator: str
@@ -262,8 +262,9 @@ class EnumeratorState(msgspec.Struct, frozen=True):
     data: bytes
 
 
-FORMAT_VERSION = 2
-"""Version 1 knew no event time: what was added since has defaults, so it can still be restored."""
+FORMAT_VERSION = 1
+"""Counts the changes of the format. A change that adds a field gives it a default, so that older metadata can be read.
+"""
 
 
 class Metadata(msgspec.Struct, frozen=True):

@@ -214,7 +214,7 @@ class Checkpoint:
         return self._keys(operator, self.runs(operator, self._schema(operator, name)), key_type).form
 
     def _keys(self, operator: OperatorOfCheckpoint, runs: StoredRuns, given: TypeInformation | None) -> ShownKeys:
-        return ShownKeys(self.files.store, runs, key_type_of(self.metadata, operator.vertex, given))
+        return ShownKeys(self.files.store, runs, key_type_of(operator.vertex, given))
 
     # ---- operator state -----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.common.columns import ColumnType
 from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import KEY_COLUMN, TypeInformation
-from penstock.protocol.values.metadata import Metadata, VertexShape
+from penstock.protocol.values.metadata import VertexShape
 from penstock.state.backend import StateError
 from penstock.state.reading.declared_types import has_pickles
 from penstock.state.reading.key_forms import NOTHING, KeyForm, form_of_type
@@ -20,7 +20,6 @@ from penstock.state.reading.runs import StoredRuns
 from penstock.state.stored_keys import OF_WINDOW
 from penstock.storage.store import ObjectStore
 
-_OF_EDGE = "key: "
 _LOOKED_AT_BYTES = 16 * 1024 * 1024
 """Ranges of so many bytes are looked at to find out how keys without a declared type are shown."""
 
@@ -56,7 +55,7 @@ class ShownKeys:
         return KeyReader(self.runs.described, self.form)
 
 
-def key_type_of(metadata: Metadata, vertex: VertexShape, given: TypeInformation | None) -> ColumnType | None:
+def key_type_of(vertex: VertexShape, given: TypeInformation | None) -> ColumnType | None:
     """Return the type of a vertex's keys: the one that is given, else the one that the program has declared. None if
     keys may be of any type. Raises `StateError` for a given type that `Types` does not make.
     """
@@ -64,12 +63,5 @@ def key_type_of(metadata: Metadata, vertex: VertexShape, given: TypeInformation 
         if not isinstance(given, ColumnType):
             raise StateError(f"key_type is made by Types, e.g. Types.LONG(); got {given!r:.80}")
         return given
-    declared = parse_type(vertex.key_type) if vertex.key_type else _type_of_edges(metadata, vertex)
+    declared = parse_type(vertex.key_type) if vertex.key_type else None
     return None if declared is None or has_pickles(declared) else declared
-
-
-def _type_of_edges(metadata: Metadata, vertex: VertexShape) -> ColumnType | None:
-    """Return the type that the edges tell: checkpoints of earlier versions have it there only."""
-    edges = [edge for edge in metadata.edges if edge.target == vertex.index and edge.partitioner == "hash"]
-    told = {text for edge in edges for text in edge.columns.split(", ") if text.startswith(_OF_EDGE)}
-    return parse_type(told.pop().removeprefix(_OF_EDGE)) if len(told) == 1 else None

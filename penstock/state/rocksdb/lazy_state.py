@@ -183,8 +183,7 @@ class LazyState:
     def _load(self, granule: Granule) -> bool:
         """Load a granule; return whether it was the last one that was missing."""
         keys, values = self._load_run(granule.run)
-        if values is None:  # what a chain begins with has nothing to delete (older versions wrote such runs)
-            keys, values = [], []
+        assert values is not None  # a chain begins with entries, not with deleted keys
         if self._overlay is not None:
             keys, values = self._overridden(granule, self._overlay, keys, values)
         insert: Callable[[], None]

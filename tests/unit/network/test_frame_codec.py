@@ -111,7 +111,7 @@ def test_the_payload_is_not_copied_on_its_way_out() -> None:
         (b"GET / HTTP/1.1\r\n\r\n" + b" " * 100, "where a frame should start"),
         (b"P!", "where a frame should start"),
         (b"PF\x09" + bytes(60), "version 9"),
-        (b"PF\x02\x63" + bytes(60), "unknown kind 99"),
+        (b"PF\x01\x63" + bytes(60), "unknown kind 99"),
     ],
 )
 def test_garbage_is_refused(wire: bytes, says: str) -> None:

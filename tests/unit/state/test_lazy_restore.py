@@ -16,10 +16,9 @@ import pytest
 from penstock.common.types import Types
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.backend import EncodedState, RestoringSubtask, StateError, StateSchemaError, StoredState
-from penstock.state.chains import Chain
 from penstock.state.codecs import read_stream
 from penstock.state.heap.hash_map import HashMapStateBackend
-from penstock.state.rocksdb import lazy_state, rocksdb_backend
+from penstock.state.rocksdb import lazy_state
 from penstock.state.rocksdb.lazy_restore import lazy_chains
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
@@ -201,20 +200,6 @@ def test_later_runs_override_and_delete_what_a_range_has(job: Job) -> None:
     assert job.content() == expected
     job.apart.finish()
     assert job.content() == expected
-
-
-def test_a_chain_that_begins_with_deleted_keys_has_the_others(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older versions stored such chains, after a checkpoint without entries."""
-    monkeypatch.setattr(Chain, "is_worth_naming", True)
-    monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
-    job.set(range(1000), None)
-    job.checkpoint()
-    job.set(range(100), 2)
-    job.set(range(0, 100, KEY_GROUPS), None)
-    job.checkpoint()
-    expected = job.content()
-    assert job.restart() == 2
-    assert job.content() == expected == {key: 2 for key in range(100) if key % KEY_GROUPS}
 
 
 def test_a_chain_does_not_begin_with_deleted_keys(job: Job) -> None:

@@ -117,7 +117,7 @@ def test_truncated_metadata_is_refused_by_name(data: st.DataObject) -> None:
 
 def test_a_newer_format_is_refused_by_version() -> None:
     newer = seal("checkpoint", 7, b'{"shape": "of the future"}')
-    with pytest.raises(NewerFormat, match="chk-12/_metadata has format version 7, this Penstock knows up to 2"):
+    with pytest.raises(NewerFormat, match="chk-12/_metadata has format version 7, this Penstock knows up to 1"):
         decode_metadata(newer, "chk-12/_metadata")
 
 
