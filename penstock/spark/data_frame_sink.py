@@ -15,7 +15,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
 from penstock.connectors.files.file_parts import naming
 from penstock.connectors.files.file_sink import FileSink
-from penstock.connectors.files.parquet import ParquetBulkWriters
+from penstock.connectors.formats.parquet.parquet import ParquetBulkWriters
 from penstock.spark.data_types import schema_of
 from penstock.spark.stored_frames import read_stored
 from penstock.storage.location import is_local, location

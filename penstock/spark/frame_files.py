@@ -32,7 +32,7 @@ from penstock.connectors.files.arrow_messages import ArrowMessages
 from penstock.connectors.files.file_formats import FileReadFormat, OpenFile
 from penstock.connectors.files.file_reader import FileReader
 from penstock.connectors.files.input_file import InputFile
-from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
+from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
 from penstock.spark.frame_directory import FrameDirectory
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
 from penstock.storage.store import ObjectMissing, StoreError

@@ -139,7 +139,7 @@ class FileSources:
     def test_lines_are_resumed_wherever_they_were_cut(
         self, folder: Folder, splits: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.connectors.files.text_bytes.SPLIT_BYTES", 500)
+        monkeypatch.setattr("penstock.connectors.formats.text.text_bytes.SPLIT_BYTES", 500)
         rows = [f"line {n}" for n in range(300)]
         folder.put(in__1=("\n".join(rows) + "\n").encode())
         verify_source(folder.lines("in", splits=splits), rows, 2, rows_max=(70, 1000))

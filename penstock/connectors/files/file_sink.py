@@ -27,8 +27,8 @@ from penstock.connectors.files.file_formats import FileWriteFormat, PartWriter
 from penstock.connectors.files.file_listing import place_of
 from penstock.connectors.files.file_parts import PartNames, naming
 from penstock.connectors.files.file_writer import FileWriter
-from penstock.connectors.files.parquet import ParquetBulkWriters
 from penstock.connectors.files.rolling_policy import RollingPolicy
+from penstock.connectors.formats.parquet.parquet import ParquetBulkWriters
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 _OPEN_BUCKETS_MAX = 64

@@ -30,8 +30,8 @@ from penstock.connectors.files.file_listing import ListedFile, files_of, place_o
 from penstock.connectors.files.file_reader import FileReader
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE
-from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
-from penstock.connectors.files.parquet_timestamps import LossyTimestamps
+from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
+from penstock.connectors.formats.parquet.parquet_timestamps import LossyTimestamps
 from penstock.storage.location import is_local
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 

@@ -22,7 +22,7 @@ from penstock.connectors.base import MalformedRecord
 from penstock.connectors.files.file_formats import OpenFile, Portion, Position, Record
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.connectors.files.text_bytes import LineNumbers, TextBytes
+from penstock.connectors.formats.text.text_bytes import LineNumbers, TextBytes
 
 _BLOCK_BYTES = 1 << 20
 _RECORD_BYTES_MAX = 64 << 20

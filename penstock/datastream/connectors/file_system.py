@@ -9,9 +9,9 @@ from penstock.connectors.files.file_listing import ListedFile
 from penstock.connectors.files.file_sink import FileSink, OutputFileConfig
 from penstock.connectors.files.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.connectors.files.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from penstock.connectors.files.rolling_policy import RollingPolicy
-from penstock.connectors.files.text_lines import StreamFormat
+from penstock.connectors.formats.parquet.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from penstock.connectors.formats.text.text_lines import StreamFormat
 
 __all__ = [
     "FileSource",

@@ -3,8 +3,8 @@
 Those of the Confluent Schema Registry have the names that Flink has for them in Java; PyFlink has none.
 """
 
-from penstock.connectors.messages.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
-from penstock.connectors.messages.registry_rows import (
+from penstock.connectors.formats.avro.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from penstock.connectors.formats.avro.registry_rows import (
     ConfluentRegistryAvroDeserializationSchema,
     ConfluentRegistryAvroSerializationSchema,
 )

@@ -1,9 +1,9 @@
 """Offers PyFlink's formats for files of CSV, and its schemas for messages that are records of CSV."""
 
-from penstock.connectors.files.csv_format import CsvBulkWriters, CsvReaderFormat
-from penstock.connectors.files.csv_schema import CsvSchema, CsvSchemaBuilder
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.connectors.messages.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from penstock.connectors.formats.csv.csv_format import CsvBulkWriters, CsvReaderFormat
+from penstock.connectors.formats.csv.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from penstock.connectors.formats.csv.csv_schema import CsvSchema, CsvSchemaBuilder
 
 __all__ = [
     "CsvSchema",

@@ -1,18 +1,18 @@
 """Offers PyFlink's schemas for messages that are JSON objects, and formats for files of JSON lines."""
 
-from penstock.connectors.files.json_lines import JsonLinesFormat
-from penstock.connectors.files.json_writer import JsonLinesBulkWriters
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.connectors.messages.debezium_rows import (
+from penstock.connectors.formats.json.debezium_rows import (
     DebeziumJsonDeserializationSchema,
     DebeziumJsonDeserializationSchemaBuilder,
 )
-from penstock.connectors.messages.json_rows import (
+from penstock.connectors.formats.json.json_lines import JsonLinesFormat
+from penstock.connectors.formats.json.json_rows import (
     JsonRowDeserializationSchema,
     JsonRowDeserializationSchemaBuilder,
     JsonRowSerializationSchema,
     JsonRowSerializationSchemaBuilder,
 )
+from penstock.connectors.formats.json.json_writer import JsonLinesBulkWriters
 
 __all__ = [
     "JsonRowDeserializationSchema",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from penstock.common.types import Types
 from penstock.connectors.files import record_file
-from penstock.connectors.files.csv_records import RecordEnds
+from penstock.connectors.formats.csv.csv_records import RecordEnds
 from penstock.connectors.testing import SinkRun, SourceRun, read_all, verify_sink, verify_source
 from penstock.datastream.connectors.base import SinkError, Source, SourceError
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSink, FileSource
@@ -78,7 +78,7 @@ class TestReading:
     def test_a_file_is_split_where_values_hold_no_line_breaks(
         self, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.connectors.files.text_bytes.SPLIT_BYTES", 50)
+        monkeypatch.setattr("penstock.connectors.formats.text.text_bytes.SPLIT_BYTES", 50)
         schema = CsvSchema.builder().add_columns_from(PAIRS).disable_quote_char().set_use_header().build()
         write(tmp_path / "a.csv", "id,name\n" + "".join(f"{i},{'x' * (i % 70)}\n" for i in range(60)))
         source = source_of(tmp_path, schema, splits=True)
@@ -261,7 +261,7 @@ class TestMalformedRows:
     def test_lines_are_numbered_in_splits_too(
         self, tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("penstock.connectors.files.text_bytes.SPLIT_BYTES", 100)
+        monkeypatch.setattr("penstock.connectors.formats.text.text_bytes.SPLIT_BYTES", 100)
         schema = CsvSchema.builder().add_columns_from(PAIRS).disable_quote_char().build()
         write(tmp_path / "a.csv", "".join("x,y\n" if i % 10 == 9 else f"{i},a\n" for i in range(200)))
         run = SourceRun(source_of(tmp_path, schema, MalformedRows.side_output("bad"), splits=True), parallelism=3)

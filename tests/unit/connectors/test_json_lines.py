@@ -16,8 +16,8 @@ from penstock.common.columns import ColumnType
 from penstock.common.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.connectors.files import record_file
-from penstock.connectors.files.json_lines import JsonDecoder
 from penstock.connectors.files.record_file import RefusedRecords
+from penstock.connectors.formats.json.json_lines import JsonDecoder
 from penstock.connectors.testing import SourceRun, read_all, verify_source
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileEnumeratorProvider, FileSource
@@ -47,7 +47,7 @@ def lines(ids: Iterable[int]) -> str:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_file, "_BLOCK_BYTES", 64)
-    monkeypatch.setattr("penstock.connectors.files.text_bytes.SPLIT_BYTES", 100)
+    monkeypatch.setattr("penstock.connectors.formats.text.text_bytes.SPLIT_BYTES", 100)
 
 
 class TestReading:

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Types
-from penstock.connectors.messages import schema_registry
-from penstock.connectors.messages.avro_types import AvroSchema
+from penstock.connectors.formats.avro import schema_registry
+from penstock.connectors.formats.avro.avro_types import AvroSchema
+from penstock.connectors.formats.avro.schema_registry import RegistryError, RegistrySettings, SchemaRegistry
 from penstock.connectors.messages.decoding import decode_all, decoder_of
 from penstock.connectors.messages.encoding import encoder_of, validate
-from penstock.connectors.messages.schema_registry import RegistryError, RegistrySettings, SchemaRegistry
 from penstock.datastream.connectors.base import SinkError, SourceError
 from penstock.datastream.formats.avro import (
     ConfluentRegistryAvroDeserializationSchema,

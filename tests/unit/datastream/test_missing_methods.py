@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common import Encoder, Time, Types, WatermarkStrategy
-from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
+from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream import (
     KeyedCoProcessFunction,
     KeyedProcessFunction,

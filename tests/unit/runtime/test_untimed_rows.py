@@ -12,13 +12,13 @@ import pytest
 from penstock.common.failures import OperatorFailure
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.files.csv_format import CsvReaderFormat
-from penstock.connectors.files.csv_schema import CsvSchema
 from penstock.connectors.files.file_source import FileSource
-from penstock.connectors.files.json_lines import JsonDecoder, JsonLinesFormat
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE, MalformedRows
-from penstock.connectors.files.parquet import ParquetColumnarRowInputFormat
-from penstock.connectors.files.text_lines import StreamFormat
+from penstock.connectors.formats.csv.csv_format import CsvReaderFormat
+from penstock.connectors.formats.csv.csv_schema import CsvSchema
+from penstock.connectors.formats.json.json_lines import JsonDecoder, JsonLinesFormat
+from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
+from penstock.connectors.formats.text.text_lines import StreamFormat
 from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.base import MalformedRecord, Source

@@ -13,9 +13,9 @@ from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
-from penstock.connectors.files.json_lines import JsonDecoder, JsonLinesFormat
-from penstock.connectors.files.json_writer import JsonLinesWriteFormat, json_lines
 from penstock.connectors.files.record_file import RefusedRecords
+from penstock.connectors.formats.json.json_lines import JsonDecoder, JsonLinesFormat
+from penstock.connectors.formats.json.json_writer import JsonLinesWriteFormat, json_lines
 from penstock.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,

@@ -16,8 +16,6 @@ from penstock.common.composite_types import ListType, RowType
 from penstock.common.scalar_types import BIG_DEC, BIG_INT
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import MalformedRecord, SinkError
-from penstock.connectors.files.csv_records import RecordEnds
-from penstock.connectors.files.csv_schema import CsvSchema
 from penstock.connectors.files.file_formats import (
     FileReadFormat,
     FileShape,
@@ -34,7 +32,9 @@ from penstock.connectors.files.record_file import (
     RefusedRecords,
     bounds_of_lines,
 )
-from penstock.connectors.files.text_bytes import TextBytes, text_bounds
+from penstock.connectors.formats.csv.csv_records import RecordEnds
+from penstock.connectors.formats.csv.csv_schema import CsvSchema
+from penstock.connectors.formats.text.text_bytes import TextBytes, text_bounds
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 1 << 16

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.connectors.base import SinkError, SourceError
-from penstock.connectors.messages.avro_types import AvroSchema
+from penstock.connectors.formats.avro.avro_types import AvroSchema
 
 ANSWER_BYTES_MAX = 16 << 20
 UNKNOWN_FOR_S = 10.0

@@ -13,17 +13,17 @@ import pyarrow as pa
 from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.messages.avro_decoding import decode_records
-from penstock.connectors.messages.avro_encoding import encode_records
-from penstock.connectors.messages.avro_rows import check_rows
-from penstock.connectors.messages.avro_types import AvroSchema, avro_library, other_unit
+from penstock.connectors.formats.avro.avro_decoding import decode_records
+from penstock.connectors.formats.avro.avro_encoding import encode_records
+from penstock.connectors.formats.avro.avro_rows import check_rows
+from penstock.connectors.formats.avro.avro_types import AvroSchema, avro_library, other_unit
+from penstock.connectors.formats.avro.schema_registry import RegistrySettings, SchemaRegistry, UnknownSchema
 from penstock.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,
     RefusedMessage,
 )
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
-from penstock.connectors.messages.schema_registry import RegistrySettings, SchemaRegistry, UnknownSchema
 
 _HEADER = struct.Struct(">bi")
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from penstock.common.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
-from penstock.connectors.files.csv_format import CsvDecoder
-from penstock.connectors.files.csv_records import RecordEnds
-from penstock.connectors.files.csv_schema import CsvSchema, CsvSchemaBuilder
 from penstock.connectors.files.record_file import RefusedRecords
-from penstock.connectors.messages.csv_texts import CsvTexts
+from penstock.connectors.formats.csv.csv_format import CsvDecoder
+from penstock.connectors.formats.csv.csv_records import RecordEnds
+from penstock.connectors.formats.csv.csv_schema import CsvSchema, CsvSchemaBuilder
+from penstock.connectors.formats.csv.csv_texts import CsvTexts
 from penstock.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,

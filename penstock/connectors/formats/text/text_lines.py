@@ -13,7 +13,7 @@ from penstock.connectors.files.file_formats import FileReadFormat, FileShape, Op
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MalformedRows
 from penstock.connectors.files.record_file import RecordDecoder, RecordFile, RefusedRecords
-from penstock.connectors.files.text_bytes import text_bounds
+from penstock.connectors.formats.text.text_bytes import text_bounds
 
 
 class StreamFormat:

@@ -11,9 +11,9 @@ from penstock.common.columns import ColumnType
 from penstock.common.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
-from penstock.connectors.messages.avro_decoding import decode_records
-from penstock.connectors.messages.avro_encoding import check_type, encode_records
-from penstock.connectors.messages.avro_types import AvroSchema, AvroType
+from penstock.connectors.formats.avro.avro_decoding import decode_records
+from penstock.connectors.formats.avro.avro_encoding import check_type, encode_records
+from penstock.connectors.formats.avro.avro_types import AvroSchema, AvroType
 from penstock.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from penstock.common.composite_types import ListType
 from penstock.connectors.base import SinkError
-from penstock.connectors.files.csv_schema import CsvSchema
+from penstock.connectors.formats.csv.csv_schema import CsvSchema
 
 _SHOWN_BYTES = 100
 

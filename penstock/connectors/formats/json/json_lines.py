@@ -26,7 +26,6 @@ from penstock.common.scalar_types import (
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
 from penstock.connectors.files.input_file import InputFile
-from penstock.connectors.files.json_values import Number, UnreadableValue, parsed, reader_of, without_zeros
 from penstock.connectors.files.malformed_rows import MalformedRows
 from penstock.connectors.files.record_file import (
     Indices,
@@ -35,7 +34,8 @@ from penstock.connectors.files.record_file import (
     RefusedRecords,
     bounds_of_lines,
 )
-from penstock.connectors.files.text_bytes import TextBytes, text_bounds
+from penstock.connectors.formats.json.json_values import Number, UnreadableValue, parsed, reader_of, without_zeros
+from penstock.connectors.formats.text.text_bytes import TextBytes, text_bounds
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r"

@@ -13,7 +13,7 @@ from penstock.common.columns import ColumnType
 from penstock.common.composite_types import ListType, MapType, RowType, TupleType
 from penstock.common.scalar_types import BIG_DEC, INSTANT, DecimalType
 from penstock.connectors.base import SinkError
-from penstock.connectors.messages.avro_types import AvroType
+from penstock.connectors.formats.avro.avro_types import AvroType
 
 _BITS = {"int": 32, "long": 64}
 _NONE = b""

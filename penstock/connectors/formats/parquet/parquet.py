@@ -29,7 +29,7 @@ from penstock.connectors.files.file_formats import (
 )
 from penstock.connectors.files.input_file import InputFile, fault_of
 from penstock.connectors.files.malformed_rows import MalformedRows
-from penstock.connectors.files.parquet_timestamps import LossyTimestamps, int96_columns, to_microseconds
+from penstock.connectors.formats.parquet.parquet_timestamps import LossyTimestamps, int96_columns, to_microseconds
 
 # A batch costs a tenth of a millisecond in each operator, however small; rows without a fixed size may be large.
 _ROWS_READ_AHEAD = 8192

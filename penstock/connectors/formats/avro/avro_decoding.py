@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.common.types import Types
-from penstock.connectors.messages.avro_types import AvroType
+from penstock.connectors.formats.avro.avro_types import AvroType
 from penstock.connectors.messages.decoding import RefusedMessage
 
 Rows = npt.NDArray[np.int64]

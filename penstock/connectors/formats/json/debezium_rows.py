@@ -15,13 +15,13 @@ from penstock.common.composite_types import RowType
 from penstock.common.row import RowKind
 from penstock.common.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.files.json_lines import JsonLinesFormat
+from penstock.connectors.formats.json.json_lines import JsonLinesFormat
+from penstock.connectors.formats.json.json_rows import JsonRows
 from penstock.connectors.messages.decoding import (
     ColumnarDeserializationSchema,
     MessageDecoder,
     RefusedMessage,
 )
-from penstock.connectors.messages.json_rows import JsonRows
 
 _OPERATIONS = ("c", "r", "u", "d")
 

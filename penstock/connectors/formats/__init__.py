@@ -1,0 +1,1 @@
+"""Implements formats: each has a door for files, one for messages, or both."""

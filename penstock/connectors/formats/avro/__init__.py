@@ -1,0 +1,1 @@
+"""Implements messages of Avro, also with schemas of a registry."""

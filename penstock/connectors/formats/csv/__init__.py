@@ -1,0 +1,1 @@
+"""Implements CSV in files and in messages."""

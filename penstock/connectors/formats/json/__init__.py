@@ -1,0 +1,1 @@
+"""Implements JSON in files of lines and in messages, and Debezium's envelopes."""

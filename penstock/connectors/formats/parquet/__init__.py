@@ -1,0 +1,1 @@
+"""Implements Parquet in files."""

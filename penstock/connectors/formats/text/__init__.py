@@ -1,0 +1,1 @@
+"""Implements lines of text in files."""
