@@ -19,17 +19,15 @@ from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, c
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.failed_checkpoints import FailedCheckpoints
-from penstock.jobmaster.final_positions import FinalPositions
-from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.events import CheckpointAnswer
+from penstock.jobmaster.generations import RunningGeneration
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.master_ports import MasterPorts
-from penstock.jobmaster.orders import CheckpointAnswer
+from penstock.jobmaster.reports import CheckpointHistory, FailedCheckpoints
 from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint
-from penstock.jobmaster.running_generation import RunningGeneration
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
-from penstock.jobmaster.sources import EnumeratorFailed
+from penstock.jobmaster.sources import EnumeratorFailed, FinalPositions
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,

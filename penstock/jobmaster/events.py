@@ -1,11 +1,64 @@
-"""Defines the events of the JobMaster. See `JobMaster.handle`."""
+"""Defines the events of the JobMaster: what its slots and users report and ask, how it answers, and how it ends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
+from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
+from penstock.graph.job_graph import JobGraph
+from penstock.graph.rescaled_graph import Parallelism
+from penstock.protocol.driver.row_folders import Release
+from penstock.protocol.driver.savepoint import Alignment
 from penstock.protocol.values.messages import Message
+
+Answer = Callable[[str | SavepointFailed], None]
+"""A callback that is called once: with the savepoint's directory, or with the reason why there is none."""
+
+
+CheckpointAnswer = Callable[[CheckpointFailed | None], None]
+"""A callback that is called once: with None when a checkpoint is triggered or queued, or with why there is none."""
+
+
+@dataclass(frozen=True)
+class RescaleOrder:
+    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
+    `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for. `graph`: what the job
+    runs in the second step of a restore; None: `parallelism` says it.
+    """
+
+    parallelism: Parallelism
+    answer: Callable[[RescaleFailed | None], None]
+    reason: str = "requested"
+    is_own: bool = False
+    graph: JobGraph | None = None
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """Holds what a user asks for. `directory`: where to make the savepoint's directory; None: the configured one."""
+
+    answer: Answer
+    directory: str | None = None
+    alignment: Alignment = Alignment.CONFIGURED
+    stops: bool = False
+    drains: bool = False
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """Holds a job's outcome. `state`: FINISHED, CANCELED or FAILED. `error` begins with the user's traceback if there
+    is one. `resume_from`: the job's directory, if a checkpoint is retained in it. `runtime_ms` is from start to end.
+    `is_suspended`: only this driver has ended; another one continues the job, or will. `releases`: the folders
+    of rows that may be deleted.
+    """
+
+    state: str
+    error: str | None
+    resume_from: str | None
+    runtime_ms: float
+    is_suspended: bool = False
+    releases: Release = Release.NOTHING
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,25 @@
 `execution.state-recovery.path` (on the command line `-s`) names a job's directory, and that job continues: same id,
 same log. Or it names a checkpoint (`…/chk-<n>`) or a savepoint, and a new job starts from it. `latest` is the
 directory of the job whose id is given, or of the only job below the checkpoint directory that has this job's name.
-With `high-availability.type` the job's log decides whether it is resumed, started or finished (`resume_or_start`).
+With `high-availability.type` the job's log decides whether it is resumed, started or finished (`has_run`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import CheckpointingOptions, OptionError, PipelineOptions, StateRecoveryOptions
-from penstock.jobmaster.resume_or_start import has_run, is_available, job_id_of
+from penstock.common.options import (
+    CheckpointingOptions,
+    HighAvailabilityOptions,
+    OptionError,
+    PipelineOptions,
+    StateRecoveryOptions,
+)
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, stopped_with
 from penstock.storage.damage import kind_of
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_unfinished_savepoint, metadata_path
@@ -23,6 +29,48 @@ from penstock.storage.location import location
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata_file import read_metadata
 from penstock.storage.store import DirectoryMissing, ObjectMissing, ObjectStore, StoreAway, StoreError
+
+
+def is_available(configuration: Configuration) -> bool:
+    """Return whether every start resumes the job. Raises `OptionError` if it could not."""
+    if configuration.get(HighAvailabilityOptions.HA_MODE) == "none":
+        return False
+    needed = [CheckpointingOptions.CHECKPOINTING_INTERVAL.key, CheckpointingOptions.CHECKPOINTS_DIRECTORY.key]
+    missing = [key for key in needed if configuration.get(key) is None]
+    if configuration.get(CheckpointingOptions.CHECKPOINT_STORAGE) == "jobmanager":
+        missing = [f"{CheckpointingOptions.CHECKPOINT_STORAGE.key} = filesystem"]
+    if missing:
+        raise OptionError(
+            f"{HighAvailabilityOptions.HA_MODE.key} is filesystem, so that each start resumes the job from its "
+            f"checkpoints; that needs {' and '.join(missing)}",
+            HighAvailabilityOptions.HA_MODE.key,
+        )
+    return True
+
+
+def job_id_of(job_name: str) -> str:
+    """Return the id of a job that is found by its name: the same for every start."""
+    return hashlib.sha256(f"penstock job {job_name}".encode()).hexdigest()[:32]
+
+
+def has_run(store: ObjectStore) -> tuple[bool, Ended | None, str | None]:
+    """Return whether the job's log has entries, how its last driver ended it, and the savepoint that it was stopped
+    with. Raises `StoreError` if the log is damaged.
+
+    A job counts as cancelled only until somebody resumes it from what it has kept.
+    """
+    return look_at_log(store, _look)
+
+
+def _look(log: list[Entry]) -> tuple[bool, Ended | None, str | None]:
+    for entry in reversed(log):
+        if isinstance(entry, CheckpointEntry):
+            break
+        if isinstance(entry, Ended):
+            was_resumed = entry is not log[-1] and entry.retained
+            return True, None if was_resumed else entry, stopped_with(log)
+    return bool(log), None, None
+
 
 LATEST = "latest"
 

@@ -8,10 +8,9 @@ from typing import Any
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.driver import Driver
+from penstock.jobmaster.events import JobOutcome
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.master_ports import MasterPorts
-from penstock.jobmaster.outcome import JobOutcome
-from penstock.jobmaster.process_links import ProcessLinks
+from penstock.jobmaster.master_ports import MasterPorts, ProcessLinks
 from penstock.protocol.driver.ending import (
     STORAGE_TIMEOUT_MS,
     AwaitCommits,

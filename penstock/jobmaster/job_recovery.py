@@ -13,13 +13,13 @@ from penstock.jobmaster.assembly import committables_of
 from penstock.jobmaster.commits import CommitQueue
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.final_positions import FinalPositions
 from penstock.jobmaster.fit import fitted_in_steps, nothing_to_resume, refusal
 from penstock.jobmaster.identity import CheckpointToStartFrom
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.master_ports import MasterPorts
 from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
+from penstock.jobmaster.sources import FinalPositions
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.recovery import (

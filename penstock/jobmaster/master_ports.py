@@ -1,4 +1,4 @@
-"""Declares what the JobMaster needs of the world."""
+"""Declares what the JobMaster needs of the world, and remembers which processes are linked."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ from typing import Any, Protocol
 
 from penstock.common.clock import Clock
 from penstock.common.limits import USUAL, Limits
-from penstock.jobmaster.console import Console
 from penstock.jobmaster.identity import OpenStore
 from penstock.protocol.values.messages import Message
+
+
+class Console(Protocol):
+    """Declares where a job's lines go."""
+
+    def line(self, subtask: int, text: str, is_error: bool) -> None:
+        """Print one line that a subtask (counted from 0) printed, without its end."""
+
+    def warning(self, text: str) -> None:
+        """Print a failure that the job survives, or something that the user should look at. It may have several
+        lines.
+        """
 
 
 class BlockingWork(Protocol):
@@ -85,3 +96,25 @@ class RefreshingWork:
             self._refresh()
 
         self._work.submit(name, work, then)
+
+
+class ProcessLinks:
+    """Knows the links of all processes that have registered, until they are lost or closed."""
+
+    def __init__(self, links: SlotLinks) -> None:
+        self._links = links
+        self._registered: dict[str, None] = {}
+
+    def registered(self, process: str) -> None:
+        self._registered[process] = None
+
+    def lost(self, process: str) -> None:
+        self._registered.pop(process, None)
+
+    def close(self, process: str) -> None:
+        self._registered.pop(process, None)
+        self._links.close(process)
+
+    def close_all(self) -> None:
+        for process in list(self._registered):
+            self.close(process)

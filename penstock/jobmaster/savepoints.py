@@ -18,10 +18,10 @@ from penstock.common.clock import Clock
 from penstock.common.job_execution import SavepointFailed
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.events import Answer, SavepointOrder
 from penstock.jobmaster.identity import JobIdentity, OpenStore
 from penstock.jobmaster.master_ports import BlockingWork
-from penstock.jobmaster.orders import Answer, SavepointOrder
+from penstock.jobmaster.reports import CheckpointHistory
 from penstock.jobmaster.restore import check_segments
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.driver.savepoint import Savepoint

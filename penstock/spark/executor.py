@@ -23,10 +23,17 @@ from penstock.common.options import (
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
 from penstock.jobmaster.fit import FoundCheckpoint, check_fit
-from penstock.jobmaster.identity import LATEST, JobIdentity, OpenStore, RestoreSourceError, identify, look_whether_over
+from penstock.jobmaster.identity import (
+    LATEST,
+    JobIdentity,
+    OpenStore,
+    RestoreSourceError,
+    identify,
+    is_available,
+    look_whether_over,
+)
 from penstock.jobmaster.job_settings import JobSettings
 from penstock.jobmaster.restore import open_own
-from penstock.jobmaster.resume_or_start import is_available
 from penstock.protocol.driver.row_folders import Release
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.ended_job import EndedJobClient, how_it_ended

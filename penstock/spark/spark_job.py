@@ -24,18 +24,19 @@ from penstock.common.options import (
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.events import (
     CancelRequested,
+    CheckpointAnswer,
     CheckpointRequested,
     Event,
+    JobOutcome,
     LinkLost,
     MessageReceived,
+    RescaleOrder,
     RescaleRequested,
+    SavepointOrder,
     SavepointRequested,
 )
-from penstock.jobmaster.identity import JobIdentity, OpenStore, look_whether_over
+from penstock.jobmaster.identity import JobIdentity, OpenStore, is_available, look_whether_over
 from penstock.jobmaster.master_ports import MasterPorts
-from penstock.jobmaster.orders import CheckpointAnswer, RescaleOrder, SavepointOrder
-from penstock.jobmaster.outcome import JobOutcome
-from penstock.jobmaster.resume_or_start import is_available
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.protocol.driver.slot_packing import Patience, SlotPacking

@@ -10,11 +10,10 @@ from typing import Any, Callable
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.events import Event, LinkLost, MessageReceived
+from penstock.jobmaster.events import Event, JobOutcome, LinkLost, MessageReceived
 from penstock.jobmaster.identity import identify
 from penstock.jobmaster.job_master import JobMaster
 from penstock.jobmaster.master_ports import MasterPorts
-from penstock.jobmaster.outcome import JobOutcome
 from penstock.protocol.driver.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
 from penstock.protocol.values.reasons import FailureReason

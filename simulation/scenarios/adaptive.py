@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.jobmaster.adaptive_scheduler import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS
-from penstock.jobmaster.rescales import RESTORED
+from penstock.jobmaster.rescales import AFTER_A_LOSS, AT_THE_START, MORE_SLOTS, RESTORED
 from penstock.monitoring.report import RescaleReport
 from penstock.protocol.driver.rescaling import RescalePhase
 from penstock.protocol.restore.receivers import uneven_broadcasts

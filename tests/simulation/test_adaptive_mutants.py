@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmaster import adaptive_scheduler, job_recovery
+from penstock.jobmaster import job_recovery, rescales
 from penstock.jobmaster.fit import Fit, fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.driver.adaptive_scaling import AdaptivePhase, AdaptiveScaling
@@ -46,7 +46,7 @@ def an_adaptive_job_runs_in_any_number_of_slots(patch: Patch) -> None:
 
 @breaks("12.9")
 def slots_are_lowered_whatever_is_restored(patch: Patch) -> None:
-    patch(adaptive_scheduler, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
+    patch(rescales, "fitted_in_steps", lambda graph, metadata, ignore, checkpointing: Fit(graph))
 
 
 @breaks("12.9")
@@ -86,7 +86,7 @@ def rescales_follow_without_a_rest(patch: Patch) -> None:
 
 
 def an_adaptive_job_has_deadlines_after_its_end(patch: Patch) -> None:
-    patch(adaptive_scheduler.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
+    patch(rescales.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
 
 
 @breaks("12.11")

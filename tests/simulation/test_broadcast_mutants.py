@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.jobmaster import fit
-from penstock.jobmaster.drain import JobDrain
+from penstock.jobmaster.generations import JobDrain
 from penstock.jobmaster.rescales import Rescales
 from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.protocol.driver.coordinator import CheckpointCoordinator

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.jobmaster import assembly, checkpoints
-from penstock.jobmaster.log_conversations import LogConversations
+from penstock.jobmaster.job_directory import LogConversations
 from penstock.protocol.driver.coordinator import CheckpointCoordinator
 from penstock.protocol.log.publication import Publication, PublicationState
 from penstock.protocol.subtask import barrier_handler

@@ -98,7 +98,7 @@ class Raise:
     slots: int
 
 
-Effect = Lower | Lowered | Raise
+AdaptiveEffect = Lower | Lowered | Raise
 
 _GATHERING, _SETTLING, _STARTING, _SHARING, _RUNNING, _STABILIZING, _RESCALING = AdaptivePhase
 _RUN = (_RUNNING, _STABILIZING, _RESCALING)
@@ -155,7 +155,7 @@ class AdaptiveScaling:
     def next_deadline_ms(self) -> float | None:
         return self._deadline_ms
 
-    def look(self, now: Resources, now_ms: float) -> list[Effect]:
+    def look(self, now: Resources, now_ms: float) -> list[AdaptiveEffect]:
         """Decide what follows from what the job has now. Call it after each event of the job, and at the deadline."""
         if now == self._seen and (self._deadline_ms is None or now_ms < self._deadline_ms):
             return []
@@ -166,20 +166,20 @@ class AdaptiveScaling:
             return self._step("short", now_ms, lambda: self._short(now, now_ms))
         return self._step("complete", now_ms, self._complete)
 
-    def on_not_lowered(self, now_ms: float) -> list[Effect]:
+    def on_not_lowered(self, now_ms: float) -> list[AdaptiveEffect]:
         """Let processes share: what the job restarts from cannot be restored in fewer slots."""
 
-        def share() -> list[Effect]:
+        def share() -> list[AdaptiveEffect]:
             self.phase, self.may_share = AdaptivePhase.SHARING, True
             self._lowered = None
             return []
 
         return self._step("not lowered", now_ms, share)
 
-    def on_raised(self, is_done: bool, now_ms: float) -> list[Effect]:
+    def on_raised(self, is_done: bool, now_ms: float) -> list[AdaptiveEffect]:
         """Note that the rescale is over; `is_done` False: the job continues as it was."""
 
-        def rest() -> list[Effect]:
+        def rest() -> list[AdaptiveEffect]:
             self._is_ordered, self._seen = False, None
             if not is_done:
                 self._rests_until_ms = now_ms + max(self._settings.cooldown_ms, RETRY_MS_MIN)
@@ -191,7 +191,7 @@ class AdaptiveScaling:
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
-    def _short(self, now: Resources, now_ms: float) -> list[Effect]:
+    def _short(self, now: Resources, now_ms: float) -> list[AdaptiveEffect]:
         if self.phase is AdaptivePhase.SHARING:
             return []
         slots = min(now.processes, now.wanted)
@@ -212,13 +212,13 @@ class AdaptiveScaling:
         self._lowered = now_ms - self._settling_since_ms, now_ms
         return [Lower(slots, self._lowered[0])]
 
-    def _complete(self) -> list[Effect]:
+    def _complete(self) -> list[AdaptiveEffect]:
         if self.phase not in (AdaptivePhase.STARTING, AdaptivePhase.SHARING):
             self.phase = AdaptivePhase.GATHERING
         return []
 
-    def _running(self, now: Resources, now_ms: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def _running(self, now: Resources, now_ms: float) -> list[AdaptiveEffect]:
+        effects: list[AdaptiveEffect] = []
         if self._lowered is not None:
             waited_ms, at_ms = self._lowered
             effects.append(Lowered(waited_ms, now_ms - at_ms))
@@ -229,7 +229,7 @@ class AdaptiveScaling:
             self._ran_in = now.slots
         return effects + self._raise_if_due(now, now_ms)
 
-    def _raise_if_due(self, now: Resources, now_ms: float) -> list[Effect]:
+    def _raise_if_due(self, now: Resources, now_ms: float) -> list[AdaptiveEffect]:
         self.phase = AdaptivePhase.RESCALING if self._is_ordered else AdaptivePhase.RUNNING
         slots = min(now.processes, now.wanted)
         if self._is_ordered or slots <= now.slots or not self._settings.may_raise:
@@ -249,5 +249,5 @@ class AdaptiveScaling:
         self.phase, self._is_ordered, self._more_since_ms = AdaptivePhase.RESCALING, True, None
         return [Raise(slots)]
 
-    def _step(self, event: str, now_ms: float, decide: Callable[[], list[Effect]]) -> list[Effect]:
+    def _step(self, event: str, now_ms: float, decide: Callable[[], list[AdaptiveEffect]]) -> list[AdaptiveEffect]:
         return step(TABLE, self.story, event, "the JobMaster", now_ms, lambda: self.phase, decide)

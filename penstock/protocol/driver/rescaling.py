@@ -119,7 +119,7 @@ class RestoreAgain:
     why: str
 
 
-Effect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | RunsAlready | NotRescaled | RestoreAgain
+RescalingEffect = ProvideSlots | TakeCheckpoint | RestartWith | Rescaled | RunsAlready | NotRescaled | RestoreAgain
 
 _IDLE, _GATHERING, _WAITING, _CHECKPOINTING, _RESTARTING = RescalePhase
 
@@ -191,10 +191,10 @@ class Rescaling:
     def next_deadline_ms(self) -> float | None:
         return self._gather_by_ms if self.phase is RescalePhase.GATHERING else None
 
-    def on_ordered(self, rescale: Rescale, now: Situation, now_ms: float) -> list[Effect]:
+    def on_ordered(self, rescale: Rescale, now: Situation, now_ms: float) -> list[RescalingEffect]:
         """Begin, or queue behind the one that is under way. A restore comes before all that have no checkpoint yet."""
 
-        def begin() -> list[Effect]:
+        def begin() -> list[RescalingEffect]:
             if rescale.is_restore:
                 if self.phase in (RescalePhase.GATHERING, RescalePhase.WAITING) and self.current is not None:
                     self._queue.appendleft(self.current)
@@ -206,13 +206,13 @@ class Rescaling:
 
         return self._step("ordered", f"rescale {rescale.number}", now_ms, begin)
 
-    def look(self, now: Situation, now_ms: float) -> list[Effect]:
+    def look(self, now: Situation, now_ms: float) -> list[RescalingEffect]:
         """Continue, if what was waited for is there. Call it after each event of the job."""
         if self.phase is RescalePhase.IDLE and self.current is None:
             self._generation = max(self._generation, now.generation or 0)
             return []
 
-        def decide() -> list[Effect]:
+        def decide() -> list[RescalingEffect]:
             match self.phase:
                 case RescalePhase.GATHERING if self._has_slots(now) or now_ms >= self._gather_by_ms:
                     return self._proceed(now, now_ms)
@@ -227,16 +227,16 @@ class Rescaling:
     def on_triggered(self, now_ms: float) -> None:
         """Note that the checkpoint is under way."""
 
-        def wait() -> list[Effect]:
+        def wait() -> list[RescalingEffect]:
             self.phase, self._triggered_ms = RescalePhase.CHECKPOINTING, now_ms
             return []
 
         self._step("triggered", "the coordinator", now_ms, wait)
 
-    def on_published(self, now_ms: float) -> list[Effect]:
+    def on_published(self, now_ms: float) -> list[RescalingEffect]:
         """Restart from the checkpoint: it is the newest now."""
 
-        def restart() -> list[Effect]:
+        def restart() -> list[RescalingEffect]:
             if self.phase is not RescalePhase.CHECKPOINTING:
                 return []
             self._published_ms = now_ms
@@ -244,10 +244,10 @@ class Rescaling:
 
         return self._step("published", "the log", now_ms, restart)
 
-    def on_not_taken(self, why: str, failed_over: bool, now: Situation, now_ms: float) -> list[Effect]:
+    def on_not_taken(self, why: str, failed_over: bool, now: Situation, now_ms: float) -> list[RescalingEffect]:
         """Continue as before: there is no such checkpoint. `failed_over`: only because the generation has ended."""
 
-        def decide() -> list[Effect]:
+        def decide() -> list[RescalingEffect]:
             assert self.current is not None
             if failed_over or self.current.is_restore:
                 self.phase = RescalePhase.WAITING
@@ -256,19 +256,19 @@ class Rescaling:
 
         return self._step("not taken", "the coordinator", now_ms, decide)
 
-    def on_refused(self, why: str, now: Situation, now_ms: float) -> list[Effect]:
+    def on_refused(self, why: str, now: Situation, now_ms: float) -> list[RescalingEffect]:
         """Give up a restart: the checkpoint that was taken cannot be restored so, or slots were lost for good. The job
         restarts from it in other slots than ordered. So it may from another checkpoint, before the second step of a
         restore."""
 
-        def decide() -> list[Effect]:
+        def decide() -> list[RescalingEffect]:
             is_restore = self.current is not None and self.current.is_restore
             waits = is_restore and self.phase in (RescalePhase.GATHERING, RescalePhase.WAITING)
             return self._give_up(why, now, now_ms) if waits or self.phase is RescalePhase.RESTARTING else []
 
         return self._step("refused", "the JobMaster", now_ms, decide)
 
-    def end(self, why: str) -> list[Effect]:
+    def end(self, why: str) -> list[RescalingEffect]:
         """Give up all that are left: the job has ended."""
         left = [*([] if self.current is None else [self.current]), *self._queue]
         self._queue.clear()
@@ -277,8 +277,8 @@ class Rescaling:
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
-    def _begin_next(self, now: Situation, now_ms: float) -> list[Effect]:
-        done: list[Effect] = []
+    def _begin_next(self, now: Situation, now_ms: float) -> list[RescalingEffect]:
+        done: list[RescalingEffect] = []
         # Without this: two who have asked for the same number restart the job twice.
         while self._queue and now.generation is not None and self._is_done(self._queue[0]):
             done.append(RunsAlready(self._queue.popleft()))
@@ -299,7 +299,7 @@ class Rescaling:
         more = self.current.slots > now.slots
         return not more or not now.may_come or now.processes >= self.current.slots + now.spares
 
-    def _proceed(self, now: Situation, now_ms: float) -> list[Effect]:
+    def _proceed(self, now: Situation, now_ms: float) -> list[RescalingEffect]:
         assert self.current is not None
         may_share = now.may_share or self.current.is_restore
         if not may_share and max(now.processes, now.slots) < self.current.slots:
@@ -307,23 +307,23 @@ class Rescaling:
         self.phase = RescalePhase.WAITING
         return self._take_if_running(now)
 
-    def _give_up(self, why: str, now: Situation, now_ms: float) -> list[Effect]:
+    def _give_up(self, why: str, now: Situation, now_ms: float) -> list[RescalingEffect]:
         assert self.current is not None
         given_up, self.current, self.phase = self.current, None, RescalePhase.IDLE
         return [NotRescaled(given_up, why), *self._begin_next(now, now_ms)]
 
-    def _take_if_running(self, now: Situation) -> list[Effect]:
+    def _take_if_running(self, now: Situation) -> list[RescalingEffect]:
         if now.generation is None or now.must_drain:
             return []
         self._generation = max(self._generation, now.generation)
         return [TakeCheckpoint()]
 
-    def _restart(self) -> list[Effect]:
+    def _restart(self) -> list[RescalingEffect]:
         assert self.current is not None
         self.phase = RescalePhase.RESTARTING
         return [RestartWith(self.current)]
 
-    def _finish(self, now: Situation, now_ms: float) -> list[Effect]:
+    def _finish(self, now: Situation, now_ms: float) -> list[RescalingEffect]:
         assert self.current is not None
         done, self.current, self.phase = self.current, None, RescalePhase.IDLE
         durations = (
@@ -333,5 +333,7 @@ class Rescaling:
         )
         return [Rescaled(done, *durations), *self._begin_next(replace(now, slots=done.slots), now_ms)]
 
-    def _step(self, event: str, cause: str, now_ms: float, decide: Callable[[], list[Effect]]) -> list[Effect]:
+    def _step(
+        self, event: str, cause: str, now_ms: float, decide: Callable[[], list[RescalingEffect]]
+    ) -> list[RescalingEffect]:
         return step(TABLE, self.story, event, cause, now_ms, lambda: self.phase, decide)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.jobmaster.failed_checkpoints import FailedCheckpoints
+from penstock.jobmaster.reports import FailedCheckpoints
 from penstock.protocol.values.reasons import FailureReason
 from tests.unit.runtime.manual_ports import RecordedConsole
 

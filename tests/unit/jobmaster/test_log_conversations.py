@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.jobmaster.log_conversations import LogConversations
+from penstock.jobmaster.job_directory import LogConversations
 from penstock.protocol.log.log_operations import Conversation, ListLog
 from penstock.storage.memory import MemoryStore
 from tests.unit.runtime.manual_ports import ManualClock

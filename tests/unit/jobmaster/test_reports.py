@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from micro.driver_messages import Driver, forward_graph
-from penstock.jobmaster.history import CheckpointHistory
-from penstock.jobmaster.reports import Reporter
+from penstock.jobmaster.reports import CheckpointHistory, Reporter
 from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.driver.restarts import NoRestart
 from penstock.protocol.values.elements import Generation

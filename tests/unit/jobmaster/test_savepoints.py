@@ -17,9 +17,9 @@ from penstock.common.job_execution import SavepointFailed
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import encode_split
-from penstock.jobmaster.history import CheckpointHistory
+from penstock.jobmaster.events import SavepointOrder
 from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.orders import SavepointOrder
+from penstock.jobmaster.reports import CheckpointHistory
 from penstock.jobmaster.savepoints import NAMES_MAX, Savepoints
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.driver.savepoint import Savepoint

@@ -22,7 +22,7 @@ from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
 from penstock.graph.pickling import dumps
 from penstock.jobmaster.assembly import assemble
-from penstock.jobmaster.drain import JobDrain
+from penstock.jobmaster.generations import JobDrain
 from penstock.operators.batches import row_type
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind, SubtaskId

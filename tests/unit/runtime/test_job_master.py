@@ -9,7 +9,7 @@ import pytest
 from penstock.common.job_execution import CheckpointFailed
 from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.log_conversations import execute
+from penstock.jobmaster.job_directory import execute
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.log.log_operations import ReadEntry
 from penstock.protocol.values.elements import Generation, SubtaskId

@@ -10,8 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.jobmaster.job_directory import _look_around
-from penstock.jobmaster.log_conversations import execute
+from penstock.jobmaster.job_directory import _look_around, execute
 from penstock.protocol.log.log_operations import Conversation
 from penstock.protocol.log.publication import NewCheckpoint, Publication, Published
 from penstock.protocol.log.retention import Sweep

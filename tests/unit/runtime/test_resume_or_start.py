@@ -9,8 +9,7 @@ import pytest
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
 from penstock.jobmaster.events import CancelRequested
-from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, identify
-from penstock.jobmaster.resume_or_start import job_id_of
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, identify, job_id_of
 from penstock.protocol.values.log_entries import Ended
 from penstock.storage.log import append, read_log
 from penstock.storage.store import StoreError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobmaster.log_conversations import execute
+from penstock.jobmaster.job_directory import execute
 from penstock.protocol.log.log_operations import AppendEntry, Done
 from penstock.protocol.values.log_entries import Fence
 from penstock.storage.local import TEMPORARY_FOLDER, LocalStore
