@@ -5,7 +5,7 @@ nothing that is named is deleted, and no restart goes below the newest entry.
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -107,8 +107,8 @@ class DriverMachineProperties(RuleBasedStateMachine):
 
     def _run_on(self, driver: ModelDriver) -> None:
         """Let a driver run without faults until one more of its checkpoints is committed."""
-        for _ in range(4):
-            for _ in range(60):
+        for _ in range(3):
+            for _ in range(25):
                 driver.step_log("")
                 driver.bring_up()
                 for number in range(SLOTS):
@@ -156,20 +156,23 @@ class DriverMachineProperties(RuleBasedStateMachine):
         assert set(self.world.committed) == expected, "all output of canonical checkpoints, and nothing else"
 
 
-def run(examples: int, steps: int) -> None:
+def run(examples: int, finds_mutant: bool = False) -> None:
+    """Run the machine. `finds_mutant`: the same examples each time, and none is made smaller."""
     run_state_machine_as_test(
         DriverMachineProperties,
         settings=settings(
             max_examples=examples,
-            stateful_step_count=steps,
+            stateful_step_count=30,
             deadline=None,
+            derandomize=finds_mutant,
+            phases=(Phase.generate,) if finds_mutant else tuple(Phase),
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
     )
 
 
 def test_every_canonical_checkpoint_is_committed_exactly_once_and_restored() -> None:
-    run(examples=40, steps=30)
+    run(examples=100)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +188,10 @@ def test_a_step_that_is_missing_behind_a_publication_is_found(
     kind = PublishedKind.CHECKPOINT
     monkeypatch.setitem(FOLLOWS, kind, tuple(step for step in FOLLOWS[kind] if step is not missing))
     with pytest.raises(AssertionError, match=violation):
-        run(examples=60, steps=30)
+        run(examples=60, finds_mutant=True)
 
 
 def test_a_deletion_that_ignores_what_a_pending_checkpoint_may_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Retention, "named", property(lambda retention: named_by(retention.retained)))
     with pytest.raises(AssertionError, match="which are deleted"):
-        run(examples=60, steps=30)
+        run(examples=60, finds_mutant=True)
