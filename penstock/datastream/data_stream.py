@@ -90,8 +90,7 @@ from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import WindowAssigner
-from penstock.graph.declared_broadcasts import BroadcastSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.logical import Input, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.timed_nodes import timed_rows, timed_union
 

@@ -12,7 +12,7 @@ from typing import Container, Sequence
 
 from penstock.common.types import PICKLED, Types
 from penstock.graph.declared_columns import WindowAggregateSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.states import key_type

@@ -122,7 +122,7 @@ class Input:
 class Node:
     """Describes one declared operation. `function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction,
     (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
-    `penstock.graph.declared_windows.WindowSpec` (WINDOW); a `penstock.graph.declared_broadcasts.BroadcastSpec`
+    `penstock.graph.declared_functions.WindowSpec` (WINDOW); a `penstock.graph.declared_functions.BroadcastSpec`
     (broadcast kinds); one of `penstock.graph.declared_columns` (columnar kinds). `output_type` None: an untyped stream
     (one binary column of pickles). `watermark_strategy`: of a source.
     """

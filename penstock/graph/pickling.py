@@ -25,8 +25,7 @@ from penstock.common.program_classes import (
     register_class,
 )
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.graph.declared_broadcasts import BroadcastSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.job_graph import JobGraph, Operator
 
 _DEPTH_MAX = 12

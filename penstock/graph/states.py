@@ -14,8 +14,7 @@ from penstock.common.scalar_types import BIG_INT, BYTE, INT, LONG, PICKLED, SHOR
 from penstock.common.type_evolution import WAY_OUT, IncompatibleType, evolution
 from penstock.common.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
-from penstock.graph.declared_broadcasts import BroadcastSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, PartitionerKind
 from penstock.protocol.values.metadata import Metadata, VertexShape

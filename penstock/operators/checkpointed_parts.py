@@ -17,8 +17,7 @@ from penstock.datastream.functions import (
     OperatorStateStore,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
-from penstock.graph.declared_broadcasts import BroadcastSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStateBackend

@@ -8,7 +8,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
 from penstock.datastream.output_tag import OutputTag
 from penstock.graph.declared_columns import WindowAggregateSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.logical import Node, OperatorKind
 from penstock.graph.timed_nodes import WINDOW_KINDS
 

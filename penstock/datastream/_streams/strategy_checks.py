@@ -14,7 +14,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
-from penstock.graph.declared_broadcasts import BroadcastSpec
+from penstock.graph.declared_functions import BroadcastSpec
 from penstock.graph.logical import LogicalGraph, Node
 from penstock.graph.timed_nodes import WINDOW_KINDS, Timed, hears_watermarks, silent_origins
 

@@ -8,7 +8,7 @@ from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadca
 from penstock.datastream.state import MapStateDescriptor, StateDescriptor
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
-from penstock.graph.declared_broadcasts import BroadcastSpec
+from penstock.graph.declared_functions import BroadcastSpec
 from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.rows.element import CurrentElement

@@ -14,7 +14,7 @@ from penstock.common.named_rows import reducing
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import Window
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.graph.states import WINDOW_CONTENTS_STATE, kept_of_window
 from penstock.operators.event_time.timers import Timer

@@ -49,10 +49,6 @@ class OperatorOfCheckpoint:
         """Return the operator's name in messages and tables."""
         return self.uid or self.name
 
-    def is_called(self, text: str) -> bool:
-        """Return whether a user means this operator: by its uid, its id or its name."""
-        return text in (self.uid, self.id, self.name) or uid_of(text) == self.id
-
 
 @dataclass(frozen=True)
 class StateOfCheckpoint:

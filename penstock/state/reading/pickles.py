@@ -141,11 +141,6 @@ def as_text(array: pa.Array, type: ColumnType) -> pa.Array:
     return _converted(array, type, lambda pickles: pa.array(map(_text, pickles.to_pylist()), pa.string()))
 
 
-def text_type(type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of what `as_text` returns."""
-    return as_text(pa.array([], type.arrow_type), type).type
-
-
 def _text(data: bytes | None) -> str | None:
     return None if data is None else text_of(load(data))
 

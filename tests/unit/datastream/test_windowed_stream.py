@@ -26,7 +26,7 @@ from penstock.datastream import (
     WindowFunction,
 )
 from penstock.graph.builder import GraphError
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.logical import OperatorKind
 from penstock.operators.windows.assigners.tumbling import Tumbling
 

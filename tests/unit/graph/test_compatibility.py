@@ -15,7 +15,7 @@ from penstock.datastream.window import TimeWindow
 from penstock.graph.builder import build_job_graph
 from penstock.graph.compatibility import IncompatibleGraph, check, edge_shapes, vertex_shapes, with_max_parallelism
 from penstock.graph.declared_columns import WindowAggregateSpec
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.operators.windows.assigners.tumbling import Tumbling

@@ -12,7 +12,7 @@ import pytest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.datastream.window import TimeWindow
 from penstock.graph.builder import build_job_graph
-from penstock.graph.declared_windows import WindowSpec
+from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.pickling import UnpicklableFunction, dumps

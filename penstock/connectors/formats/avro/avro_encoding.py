@@ -15,7 +15,6 @@ from penstock.common.scalar_types import BIG_DEC, INSTANT, DecimalType
 from penstock.connectors.base import SinkError
 from penstock.connectors.formats.avro.avro_types import AvroType
 
-_BITS = {"int": 32, "long": 64}
 _NONE = b""
 
 

@@ -191,10 +191,6 @@ def other_unit(ours: AvroType, theirs: AvroType, where: str = "") -> str | None:
     return None
 
 
-def _unit(kind: AvroType) -> str:
-    return f"{kind.logical} of scale {kind.scale}" if kind.logical == "decimal" else str(kind.logical)
-
-
 def _described(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> AvroType:
     if isinstance(schema, list):
         return _of_union(schema, where, named, inside)

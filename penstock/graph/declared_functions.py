@@ -1,4 +1,4 @@
-"""Describes windows as a windowed stream declared them, before they run."""
+"""Describes functions of windows and of broadcast streams as they were declared, before they run."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ class WindowSpec:
     process: Any
     element_type: TypeInformation | None
     window_class: Callable[[int, int], Any]
+
+
+@dataclass(frozen=True)
+class BroadcastSpec:
+    """Holds a (Keyed)BroadcastProcessFunction, and the descriptors of the broadcast states that it may ask for."""
+
+    process: Any
+    descriptors: tuple[Any, ...]
