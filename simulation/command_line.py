@@ -111,7 +111,7 @@ def _run(tasks: list[Task], options: argparse.Namespace, story: Story) -> int:
 
 
 def _tasks(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Task]:
-    """Return what the command line asks for."""
+    """Return the tasks of the command line."""
     if options.plan is not None:
         if options.seeds is not None or options.scenario is not None:
             parser.error("--plan runs the plan in a file: leave out --seeds and --scenario")

@@ -1,4 +1,4 @@
-"""Runs what the command line was asked for: a seed, a plan, or a named schedule."""
+"""Runs the tasks of the command line: a seed, a plan, or a named schedule."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _Cut = TypeVar("_Cut", InputCut, OutputCut)
 
 
 class NotCovered(Exception):
-    """Signals that what was stored does not cover what is in flight, or names a segment that may be deleted: a bug of
+    """Signals that the stored elements do not cover the in-flight data, or name a segment that may be deleted: a bug of
     ours. Names the channels, or the segments.
     """
 
@@ -91,7 +91,7 @@ def assemble(
 
 
 def committables_of(metadata: Metadata) -> list[Committable]:
-    """Return what a restore of this checkpoint commits again, in order."""
+    """Return the committables that a restore of this checkpoint commits again, in order."""
     own = (_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)
     return [*metadata.unconfirmed_commits, *own]
 

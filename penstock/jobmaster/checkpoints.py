@@ -1,4 +1,4 @@
-"""Executes what the coordinator decides: triggers, publishes, commits, deletes, and notifies the slots.
+"""Executes the coordinator's effects: triggers, publishes, commits, deletes, and notifies the slots.
 
 A checkpoint goes: trigger -> acknowledged by all slots -> metadata and log entry (through the log's conversations) ->
 canonical: slots are notified, sinks commit, what it subsumes is deleted. A checkpoint that collects only committables
@@ -72,8 +72,8 @@ _WHY_REFUSED = {
 
 @dataclass(frozen=True)
 class _Triggered:
-    """Holds what was true of the job when a checkpoint was triggered. `graph`: a rescale may change it before the
-    checkpoint is published; `draining`: the job still read rows of an earlier restore.
+    """Holds the facts of the job at a checkpoint's trigger. `graph`: a rescale may change it before the checkpoint is
+    published; `draining`: the job still read rows of an earlier restore.
     """
 
     graph: JobGraph

@@ -1,4 +1,4 @@
-"""Executes what `protocol.driver.commit_order` decides: calls the sinks' committers, off the JobMaster's loop."""
+"""Executes the effects of `protocol.driver.commit_order`: calls the sinks' committers, off the JobMaster's loop."""
 
 from __future__ import annotations
 

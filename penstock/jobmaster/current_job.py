@@ -1,4 +1,4 @@
-"""Holds what the job is at present: the values that all parts of the JobMaster read."""
+"""Holds the job's present state: the values that all parts of the JobMaster read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.jobmaster.restore import RestorePoint
 
 @dataclass
 class CurrentJob:
-    """Holds what never changes of a job (the first four), and what does."""
+    """Holds a job's constants (the first four), and its variables."""
 
     identity: JobIdentity
     incarnation: str

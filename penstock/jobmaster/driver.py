@@ -44,7 +44,7 @@ class Driver:
         return self.machine.handle(event, self._clock.monotonic_ms() if now_ms is None else now_ms)
 
     def execute(self, effects: Sequence[Effect]) -> None:
-        """Execute what was decided; at once, or after the effect that is being executed."""
+        """Execute effects; at once, or after the effect that is being executed."""
         if self._following is not None:
             self._following += effects
             return

@@ -22,7 +22,7 @@ CheckpointAnswer = Callable[[CheckpointFailed | None], None]
 
 @dataclass(frozen=True)
 class RescaleOrder:
-    """Holds what a user asks for. `answer` is called once: with None when the job runs so, or with why it does not.
+    """Holds a user's request. `answer` is called once: with None when the job runs so, or with why it does not.
     `is_own`: the adaptive scheduler asks for slots, up to those that the user has asked for. `graph`: what the job
     runs in the second step of a restore; None: `parallelism` says it.
     """
@@ -36,7 +36,7 @@ class RescaleOrder:
 
 @dataclass(frozen=True)
 class SavepointOrder:
-    """Holds what a user asks for. `directory`: where to make the savepoint's directory; None: the configured one."""
+    """Holds a user's request. `directory`: where to make the savepoint's directory; None: the configured one."""
 
     answer: Answer
     directory: str | None = None

@@ -38,8 +38,8 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True)
 class Fit:
-    """Says how a checkpoint is restored: as `graph`. `then`: the graph as which the job continues in a second step, as
-    soon as the receivers of the broadcasts `edges` have read the same rows; None: there is one step.
+    """Describes the restore of a checkpoint: as `graph`. `then`: the graph as which the job continues in a second step,
+    as soon as the receivers of the broadcasts `edges` have read the same rows; None: there is one step.
     """
 
     graph: JobGraph

@@ -81,7 +81,8 @@ class JobDrain:
 
 
 class RunningGeneration:
-    """Holds what `Generations` has started, for all parts that need to know. `id`: None between two generations."""
+    """Holds the parts that `Generations` has started, for all others that need them. `id`: None between two
+    generations."""
 
     def __init__(self, roster: SlotRoster, links: SlotLinks) -> None:
         self._roster = roster

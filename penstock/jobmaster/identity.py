@@ -83,9 +83,7 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class RestoreSourceError(Exception):
-    """Signals that what the job is to start from is missing or ambiguous. The message names the path and the way
-    out.
-    """
+    """Signals that the checkpoint to start from is missing or ambiguous. The message names the path and the way out."""
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ class JobDirectory:
         return msgspec.structs.replace(barrier, predecessor_id=predecessor_id)
 
     def unpin_predecessor(self, checkpoint_id: int) -> None:
-        """Delete what only the pending checkpoint may have needed, which has ended."""
+        """Delete the objects that only the pending checkpoint may have needed, which has ended."""
         if self.publication is not None:
             self.delete(self.publication.retention.unpin(checkpoint_id))
 
@@ -294,7 +294,7 @@ class JobDirectory:
     # ---- the sweep ----------------------------------------------------------------------------------------------
 
     def plan_sweep(self, running: Generation, now_ms: float) -> None:
-        """Sweep what generations older than `running` left behind, after the grace time."""
+        """Sweep the leftovers of generations older than `running`, after the grace time."""
         if self.store is not None:
             self._sweeps.plan(running, now_ms)
 
@@ -312,7 +312,7 @@ class JobDirectory:
             self._begin_sweep(running)
 
     def sweep_at_end(self, swept: Callable[[], None]) -> None:
-        """Delete at once what the slots left of this generation, too: the job has ended, and its slots have left."""
+        """Delete at once the leftovers of this generation's slots, too: the job has ended, and its slots have left."""
         self._sweeps.cancel()
         self._begin_sweep(Generation(self.fence + 1, 0), 0.0)
         conversations = self.conversations

@@ -1,4 +1,4 @@
-"""Executes what `protocol.driver.ending` decides about the end of a job: asks the log, deletes, reports the outcome."""
+"""Executes the effects of `protocol.driver.ending`: asks the log, deletes, reports the outcome."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class JobEnding:
         self._execute(self._machine.handle(TimePassed(), now_ms))
 
     def on_cancelled(self, suspends: bool) -> None:
-        """Note what was asked for: to cancel the job, or to end only this driver. A job that is about to be suspended
-        can still be cancelled, until it is decided what its log says."""
+        """Record the request: to cancel the job, or to end only this driver. A job that is about to be suspended can
+        still be cancelled, until it is decided what its log says."""
         if not self._driver.lifecycle.is_over:
             self.suspends = suspends
         elif not suspends and not self._is_decided:

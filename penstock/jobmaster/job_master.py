@@ -308,7 +308,7 @@ class JobMaster:
         self.refresh()
 
     def next_deadline_ms(self) -> float | None:
-        """Return when `on_time` is to be called, at the latest; None: only after an event."""
+        """Return the deadline of the next call of `on_time`; None: only after an event."""
         if self.outcome is not None:
             return None
         deadlines = [

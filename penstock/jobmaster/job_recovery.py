@@ -1,4 +1,5 @@
-"""Executes what `protocol.driver.recovery` decides: opens, takes over, reads and checks what a generation restores."""
+"""Executes the effects of `protocol.driver.recovery`: opens, takes over, reads and checks what a generation
+restores."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ from penstock.storage.store import StoreRemoved
 
 
 class JobRecovery:
-    """Finds what the next generation restores. `adopt` takes the job's graph, changed by what it restores."""
+    """Finds the restore point of the next generation. `adopt` takes the job's graph, changed by what it restores."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class JobRecovery:
         """The other job's checkpoint that was read."""
 
     def begin(self) -> None:
-        """Find out what the next generation restores; the lifecycle asks for it."""
+        """Find the restore point of the next generation; the lifecycle asks for it."""
         start = self._job.identity.start_from
         self._handle(Begun(self._job.settings.checkpointing, None if start is None else start.path))
 

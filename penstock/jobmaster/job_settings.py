@@ -55,7 +55,7 @@ class JobSettings:
 
     @property
     def sweep_grace_ms(self) -> float:
-        """Return how long to wait before a sweep: a slot that has lost its driver ends after one heartbeat timeout."""
+        """Return the wait before a sweep, in ms: a slot that has lost its driver ends after one heartbeat timeout."""
         return 2 * self.lifecycle.heartbeat_timeout_ms
 
     def keeps_checkpoints(self, state: str) -> bool:

@@ -1,4 +1,4 @@
-"""Declares what the JobMaster needs of the world, and remembers which processes are linked."""
+"""Declares the ports from the JobMaster to the world, and remembers the linked processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.protocol.values.messages import Message
 
 
 class Console(Protocol):
-    """Declares where a job's lines go."""
+    """Declares the destination of a job's lines."""
 
     def line(self, subtask: int, text: str, is_error: bool) -> None:
         """Print one line that a subtask (counted from 0) printed, without its end."""
@@ -55,7 +55,7 @@ class SlotSubmitter(Protocol):
 
     @property
     def capacity(self) -> int | None:
-        """Return how many processes there can be at once; None: that may change."""
+        """Return the maximum number of processes; None: that may change."""
 
     def cancel_all(self) -> None: ...
 

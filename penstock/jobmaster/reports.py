@@ -1,4 +1,4 @@
-"""Puts together what can be seen of a job: a new immutable `JobReport` for every change, and warnings of failures."""
+"""Puts together the report of a job: a new immutable `JobReport` for every change, and warnings of failures."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ _SHARE_UNITS = 1_000_000
 
 
 class _Measured(NamedTuple):
-    """Holds what a subtask's newest status adds to the sums of its vertex. All are whole numbers, so that sums which
+    """Holds the share of a subtask's newest status in the sums of its vertex. All are whole numbers, so that sums which
     are updated by differences stay exact. Rates are in thousandths of a row per second, shares in millionths.
     """
 
@@ -263,7 +263,7 @@ class _VertexView:
         self._report = None
 
     def on_generation_ended(self) -> None:
-        """Keep what was counted: counters start from 0 with each generation, but the sums continue."""
+        """Keep the counts: counters start from 0 with each generation, but the sums continue."""
         self._subtasks.clear()
         self._lags.clear()
         self._metrics = {}
@@ -307,7 +307,7 @@ _NOTHING = _Measured()
 
 
 class _DrainView:
-    """Measures how far draining is, from what slots have reported of this generation."""
+    """Measures the progress of draining, from the reports of this generation's slots."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
@@ -397,7 +397,7 @@ class Reporter:
         self._drain.on_draining(is_over, now_ms)
 
     def rows_left_out(self) -> list[str]:
-        """Return what the user should know at the end: a line for each vertex that left rows out."""
+        """Return the warnings for the user at the end: a line for each vertex that left rows out."""
         lines = []
         for vertex in self._vertices:
             sums = vertex.sums

@@ -48,7 +48,7 @@ _FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 
 class Rescales:
-    """Rescales a job when somebody orders it. `adopt` takes the graph at another parallelism, before it is deployed."""
+    """Rescales a job on request. `adopt` takes the graph at another parallelism, before it is deployed."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class Rescales:
         self._execute(self._machine.on_refused(why, self._situation(), self._clock.monotonic_ms()))
 
     def end(self, why: str) -> None:
-        """Answer everybody who still waits, and all who ask later: the job has ended."""
+        """Answer all callers that still wait, and all later ones: the job has ended."""
         self._has_ended = True
         self._execute(self._machine.end(why))
 

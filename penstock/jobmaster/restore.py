@@ -1,4 +1,4 @@
-"""Finds what a generation is restored from, and checks that it is complete. These functions block."""
+"""Finds the restore point of a generation, and checks that it is complete. These functions block."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LISTED_MAX = 20
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """Holds what to restore. `data` is the encoded metadata, as slots get it. `root` is the directory that its segments
+    """Holds a restore point. `data` is the encoded metadata, as slots get it. `root` is the directory that its segments
     lie in, if that is not the job's own. `warning`: what the user should know of it.
     """
 

@@ -221,7 +221,7 @@ class Savepoints:
     # ---- answers ------------------------------------------------------------------------------------------------
 
     def succeeded(self, savepoint: Savepoint) -> None:
-        """Answer who asked: the savepoint is complete (and in the log, if it stops the job)."""
+        """Answer the caller: the savepoint is complete (and in the log, if it stops the job)."""
         answer = self._answers.pop(savepoint.directory, None)
         self._copied.pop(savepoint.directory, None)
         self._stopping.discard(savepoint.directory)
@@ -230,14 +230,14 @@ class Savepoints:
             answer(savepoint.directory)
 
     def failed(self, savepoint: Savepoint, why: str) -> None:
-        """Answer who asked, and remove what was written."""
+        """Answer the caller, and remove the written files."""
         answer = self._answers.pop(savepoint.directory, None)
         self._remove(savepoint.directory)
         if answer is not None:
             answer(_not_taken(savepoint.directory, why))
 
     def fail_all(self, why: str) -> None:
-        """Answer everybody who still waits, and all who ask later: the job has ended. What is being written and stops
+        """Answer all callers that still wait, and all later ones: the job has ended. What is being written and stops
         the job may be in its log; everything else is removed."""
         self._has_ended = True
         for directory, answer in list(self._answers.items()):
@@ -252,8 +252,8 @@ class Savepoints:
         self._delete(directory, lambda store: paths)
 
     def _remove(self, directory: str) -> None:
-        """Delete what was written of a savepoint that failed, and its directory, if nobody has put anything else there.
-        A slot may have been lost before it has named its segment, so the names are looked up.
+        """Delete the files of a failed savepoint, and its directory, if nobody has put anything else there. A slot may
+        have been lost before it has named its segment, so the names are looked up.
         """
         copied = self._copied.pop(directory, [])
         self._stopping.discard(directory)
@@ -286,8 +286,8 @@ def _not_taken(directory: str, why: str) -> SavepointFailed:
 
 
 def last_checkpoint(metadata: Metadata, directory: str) -> NewCheckpoint:
-    """Return what the job's log says of a savepoint that stops the job: its output to commit, the positions of its
-    sources to report, and where it is.
+    """Return the log entry of a savepoint that stops the job: its output to commit, the positions of its sources to
+    report, and where it is.
     """
     subtasks = [
         msgspec.structs.replace(

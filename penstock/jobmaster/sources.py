@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class EnumeratorFailed(Exception):
-    """Wraps what a source's enumerator raised. The message names the source."""
+    """Wraps the error of a source's enumerator. The message names the source."""
 
     @property
     def restartable(self) -> bool:
@@ -102,7 +102,7 @@ class SplitDistribution:
         return any(source.enumerator.is_processing_backlog for source in self._sources.values())
 
     def end(self) -> None:
-        """Ignore what is still to be answered: the generation has ended."""
+        """Ignore pending answers: the generation has ended."""
         self._is_over = True
 
     def on_requested(self, subtask: SubtaskId, now_ms: float) -> None:

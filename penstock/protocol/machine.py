@@ -110,7 +110,7 @@ class Story:
 
     @property
     def newest(self) -> Callable[[], StoryEvent] | None:
-        """Return what describes the newest event; None before the first."""
+        """Return the description of the newest event, as a function; None before the first."""
         return self._told[-1] if self._told else None
 
     def __iter__(self) -> Iterator[StoryEvent]:

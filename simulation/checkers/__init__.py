@@ -1,1 +1,1 @@
-"""Checks what must hold in every run."""
+"""Checks the invariants of every run."""

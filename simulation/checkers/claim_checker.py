@@ -1,4 +1,4 @@
-"""Checks what becomes of the checkpoint or savepoint that a job has claimed."""
+"""Checks that a claimed checkpoint is eventually deleted, but never while it is the only one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClaimChecker:
         self._claimed = entry.claimed
 
     def check_at_end(self, retained: int, has_checkpoints: bool) -> None:
-        """Check what is left after the job's end. `retained`: so many checkpoints of its own the job retains then.
+        """Check the leftovers after the job's end. `retained`: so many checkpoints of its own the job retains then.
         `has_checkpoints`: it has completed some."""
         if self._claimed is None:
             return

@@ -1,4 +1,4 @@
-"""Checks what a checkpoint or savepoint holds: segments, ranges, rows in flight, and the state of the last one."""
+"""Checks the contents of a checkpoint or savepoint: segments, ranges, rows in flight, and the state of the last one."""
 
 from __future__ import annotations
 

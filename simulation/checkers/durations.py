@@ -1,4 +1,4 @@
-"""Bounds how long a checkpoint takes in a run without faults. The bound is made of what the run itself has measured.
+"""Bounds the duration of checkpoints in runs without faults. The bound is made of what the run itself has measured.
 
 It holds if processes are busy at the same time (`World.is_parallel`): each subtask on the way is held up by one step,
 and each barrier by one connection, whatever waits in queues. Without this: a barrier that stays behind the rows of an
@@ -37,7 +37,7 @@ class _Running:
 
 
 def levels_of(graph: JobGraph) -> int:
-    """Return how many vertices the longest path from a source to a sink has."""
+    """Return the number of vertices on the longest path from a source to a sink."""
     depth = [1] * len(graph.vertices)
     for edge in sorted(graph.edges, key=lambda e: e.source):
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)

@@ -19,10 +19,10 @@ Overridden = set[tuple[str, str, tuple[Any, ...]]]
 def wrong_ranges(
     metadata: Metadata, read: Callable[[StateRange], bytes], overridden: Overridden | None = None
 ) -> Iterator[str]:
-    """Yield what is wrong: a range with other entries than it says or of key groups that its subtask does not own,
-    a key that a state has twice in a checkpoint. `overridden`: what a subtask has stored with a later checkpoint
-    overrides what it has stored before; it keeps such keys. Once they are restored, both entries may be stored again,
-    in one segment, because nobody has asked for the state yet. None: no checkpoint names the state of another.
+    """Yield the problems: a range with other entries than it says or of key groups that its subtask does not own, a key
+    that a state has twice in a checkpoint. `overridden`: what a subtask has stored with a later checkpoint overrides
+    what it has stored before; it keeps such keys. Once they are restored, both entries may be stored again, in one
+    segment, because nobody has asked for the state yet. None: no checkpoint names the state of another.
     """
     shapes = {v.index: v for v in metadata.vertices}
     seen: dict[tuple[str, str], dict[Any, tuple[int, int, int]]] = {}

@@ -1,4 +1,4 @@
-"""Checks what must hold, whatever has happened.
+"""Checks the invariants that hold whatever has happened.
 
 Checkers stand apart from the assertions in the code, and see only what can be seen from outside: objects in the store,
 messages, output.
@@ -72,7 +72,7 @@ def check_output(world: World, output: Output, workload: Workload) -> None:
 
 
 def check_cancelled(world: World, output: Output, workload: Workload, log: LogChecker | None) -> None:
-    """Check that what was committed before is there once, and nothing else; only what is retained is left behind."""
+    """Check that all earlier commits are there once, and nothing else; only retained checkpoints are left behind."""
     for sink, expected in workload.sinks.items():
         names = Counter(tuple(row[:4]) for part in output.of(sink) for row in part.rows)
         too_many = names - Counter(row[:4] for row in expected.rows)

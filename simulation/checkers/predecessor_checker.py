@@ -1,4 +1,4 @@
-"""Checks that what a pending checkpoint may name stays until it has ended."""
+"""Checks that the objects that a pending checkpoint may name stay until it has ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PredecessorChecker:
         """Segments of earlier checkpoints in the metadata of later ones."""
 
     def on_told(self, message: Message) -> None:
-        """Note what a driver sends its slots."""
+        """Record a driver's message to its slots."""
         if not isinstance(message, TriggerCheckpoint):
             return
         checkpoint_id, predecessor_id = message.barrier.checkpoint_id, message.barrier.predecessor_id

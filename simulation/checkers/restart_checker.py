@@ -29,7 +29,7 @@ class RestartChecker:
         self.failures = 0
 
     def on_warned(self, text: str) -> None:
-        """Note what the driver tells its user."""
+        """Record a driver's warning to its user."""
         found = _TOLD.search(text)
         if found is None:
             return

@@ -108,8 +108,9 @@ class Cluster:
             check_end(self.world, self.output, self.workload, self.job.log, is_swept=not self.is_left_unswept)
 
     def _moves(self) -> int:
-        """Return how many restarts the places for slots may cause. Each change of them may end a task of every slot, or
-        give one back. An adaptive job does not wait for the processes of all slots, and grows as they come.
+        """Return the number of restarts that the places for slots may cause. Each change of them may end a task of
+        every slot, or give one back. An adaptive job does not wait for the processes of all slots, and grows as they
+        come.
         """
         changes = 0 if self.places is None else len(self.places.changes)
         return (changes + self.workload.is_adaptive) * self.workload.graph.slots

@@ -1,4 +1,4 @@
-"""Watches what the processes of a run send and store, and gives it to the checkers."""
+"""Watches the messages and objects of a run's processes, for the checkers."""
 
 from __future__ import annotations
 

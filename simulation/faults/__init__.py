@@ -1,1 +1,1 @@
-"""Plans and injects what goes wrong in a run, and what its user asks for meanwhile."""
+"""Plans and injects the faults of a run, and its user's requests meanwhile."""

@@ -26,7 +26,7 @@ AIMED_AT_ANY_AFTER_MS = 300.0
 
 
 class InjectedCluster(Protocol):
-    """Declares what faults need of the `Cluster`."""
+    """Declares the interface of the `Cluster` to faults."""
 
     drivers: list[Driver]
     statistics: Statistics

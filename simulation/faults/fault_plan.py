@@ -1,4 +1,4 @@
-"""Plans what goes wrong in a run, and when."""
+"""Plans the faults of a run, and their times."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from simulation.world.world import World
 
 
 class RescaledCluster(Protocol):
-    """Declares what rescales need of the `Cluster`."""
+    """Declares the interface of the `Cluster` to rescales."""
 
     workload: Workload
     statistics: Statistics

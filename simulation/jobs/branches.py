@@ -19,7 +19,7 @@ _SHARE = 0.15
 
 
 def branch_of(seed: int, what: str) -> Random | None:
-    """Return what draws a branch of that kind; None for the seeds that have none."""
+    """Return the random source of a branch of that kind; None for the seeds that have none."""
     random = Random(f"{what} of {seed}")
     return random if random.random() < _SHARE else None
 
@@ -43,7 +43,7 @@ def add_branch(job: WorkloadBuilder, random: Random, step: Callable[[WorkloadBui
 
 
 def evolution_of(seed: int) -> Random | None:
-    """Return what draws a branch of changed types, in some of the seeds, from a random source of its own."""
+    """Return the random source of a branch of changed types; None for the seeds that have none."""
     return branch_of(seed, "changed types")
 
 
@@ -68,7 +68,7 @@ CLEANUPS = ("background", "none", "each row", "full snapshots")
 
 
 def expiry_of(seed: int) -> Random | None:
-    """Return what draws a branch of state that expires, in some of the seeds, from a random source of its own."""
+    """Return the random source of a branch of expiring state; None for the seeds that have none."""
     return branch_of(seed, "time to live")
 
 

@@ -41,7 +41,7 @@ WAITING_OF_ALL = ListStateDescriptor("waiting of all", Types.TUPLE([Types.LONG()
 
 
 def broadcasts_of(seed: int) -> Random | None:
-    """Return what draws a branch with a broadcast, in some of the seeds, from a random source of its own."""
+    """Return the random source of a branch with a broadcast; None for the seeds that have none."""
     return branch_of(seed, "broadcasts")
 
 

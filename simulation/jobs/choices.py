@@ -1,4 +1,4 @@
-"""Records what is chosen while a job is declared, so that the job is data: drawn by chance once, repeated ever after.
+"""Records the choices of a job's declaration, so that the job is data: drawn by chance once, repeated ever after.
 
 A method marked with `step` declares one step of a job. All that it leaves open it asks `choose` for, by a name. The
 choices are drawn, or read from the step that is repeated; they are recorded in either case.

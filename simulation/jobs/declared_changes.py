@@ -137,8 +137,8 @@ class Expire(f.Busy, KeyedProcessFunction):
     # ---- what is right ------------------------------------------------------------------------------------------
 
     def _judge(self, kept: dict[str, list[Entry]], what: str, found: list[int], now_ms: int) -> None:
-        """Compare what was found with what was written: all that has not expired, and nothing that has, unless it may
-        be seen. Then note what the read leaves.
+        """Compare the found entries with the written ones: all that has not expired, and nothing that has, unless it
+        may be seen. Then note what the read leaves.
         """
         entries = kept.get(what, [])
         unexpired = _younger(entries, now_ms - self.ttl_ms)
@@ -234,7 +234,7 @@ class Evolve(f.Busy, KeyedProcessFunction):
         return {"number": number} | {field: f"{field} {number}" if t else number % 7 for field, t in texts.items()}
 
     def _compare(self, what: str, written: dict[str, Any], found: Any) -> None:
-        """Compare what was written with what is found: fields that both have are equal, and added ones are None."""
+        """Compare the written value with the found one: fields that both have are equal, and added ones are None."""
         if found is None:
             shown = {}
         elif isinstance(found, NamedRow):
@@ -254,7 +254,7 @@ _TTL_SHARES = (0.4, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class Declarations:
-    """Holds what the next driver's program declares, and its backend."""
+    """Holds the declarations of the next driver's program, and its backend."""
 
     types: DeclaredTypes
     backend: str

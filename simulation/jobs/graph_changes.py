@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True)
 class GraphState:
-    """Lists where maps are inserted, and which nodes begin a chain."""
+    """Lists the places of inserted maps, and the nodes that begin a chain."""
 
     inserted: frozenset[Place]
     heads: frozenset[int]

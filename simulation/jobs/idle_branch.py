@@ -45,7 +45,7 @@ def without_hold_ups(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def idleness_of(seed: int) -> Random | None:
-    """Return what draws a branch of idle splits, in some of the seeds; a source of chance of its own, as for spares."""
+    """Return the random source of a branch of idle splits; None for the seeds that have none."""
     return branch_of(seed, "idleness")
 
 

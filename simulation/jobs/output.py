@@ -31,7 +31,7 @@ class Output:
     broker: TransactionBroker = field(default_factory=TransactionBroker)
 
     def commit_transaction(self, name: str) -> str | None:
-        """Commit what was prepared in a transaction, as `KafkaCommitter` does. Returns what is wrong with it."""
+        """Commit a prepared transaction, as `KafkaCommitter` does. Returns what is wrong with it."""
         pending = self.pending[name]
         if pending.transaction is None:
             return None

@@ -152,7 +152,7 @@ class SourceSteps(Choosing):
 
 
 def _newest(label: f.Label) -> int:
-    """Draw how many splits of a source are no backlog, from a random source of its own. 0: none is one."""
+    """Draw the number of a source's splits that are no backlog, from a random source of its own. 0: none is one."""
     random = Random(f"backlog of {label.source} {label.bounds} {label.keys}")
     return random.randint(1, len(label.bounds)) if random.random() < 0.4 else 0
 
@@ -163,5 +163,5 @@ def _is_stored(label: f.Label) -> bool:
 
 
 def _drift_ms(label: f.Label) -> int:
-    """Draw how far a source may be ahead of the others, from a random source of its own. 0: it is in no group."""
+    """Draw the maximum lead of a source over the others, from a random source of its own. 0: it is in no group."""
     return Random(f"drift of {label.source} {label.bounds} {label.keys}").choice((0, 0, 0, 10, 200))

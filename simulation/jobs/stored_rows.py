@@ -92,7 +92,7 @@ class StoredRows:
         self._has_any = False
 
     def prepare(self, graph: JobGraph) -> JobGraph:
-        """Write what is not there yet, and return the graph with the folders in its sources. Raises `StoreError`."""
+        """Write the missing folders, and return the graph with the folders in its sources. Raises `StoreError`."""
         directory = self._identity.directory
         if directory is None or not any(_is_stored(o) for vertex in graph.vertices for o in vertex.operators):
             return graph
@@ -110,7 +110,7 @@ class StoredRows:
         return replace(graph, vertices=vertices)
 
     def end(self, outcome: JobOutcome) -> None:
-        """Delete what the end of the driver releases."""
+        """Delete the folders that the end of the driver releases."""
         if self._has_any:
             self._remove(outcome.releases)
 

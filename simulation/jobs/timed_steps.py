@@ -177,7 +177,7 @@ def timed(before: Stream) -> clocks.Clock:
 
 
 def folded(rows: tuple[Row, ...], ends: WindowEnd) -> tuple[Row, ...]:
-    """Return what a window makes of the rows of each key, in a batch."""
+    """Return a window's results for the rows of each key, in a batch."""
     found: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         found[row[2], ends.start(row)].append(row)

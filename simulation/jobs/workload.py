@@ -39,7 +39,7 @@ PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custo
 
 @dataclass(frozen=True)
 class _Program:
-    """Holds what a driver ran: its graph, its parallelisms, and what its program declared."""
+    """Holds a driver's program: its graph, its parallelisms, and what its program declared."""
 
     graph: GraphState | None
     levels: list[int]
@@ -108,7 +108,7 @@ class Workload:
         self.graph = self.environment.get_job_graph("simulated")
 
     def runs(self, incarnation: str, levels: list[int] | None = None) -> None:
-        """Remember what a driver runs. `levels`: its parallelisms; None: those of the workload."""
+        """Record a driver's program. `levels`: its parallelisms; None: those of the workload."""
         graph = self.changes.state if self.changes is not None else None
         declared = self.declared.state if self.declared is not None else None
         program = _Program(graph, self.parallelisms.levels(), declared)
@@ -138,7 +138,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class WorkloadShape:
-    """Bound what `random_workload` draws. `steps`: operators between source and sink."""
+    """Holds the bounds of `random_workload`. `steps`: operators between source and sink."""
 
     rows_max: int = 70
     parallelism_max: int = 4
@@ -148,7 +148,7 @@ class WorkloadShape:
 
 
 class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
-    """Declares operators and what is expected of them. What is not said is drawn."""
+    """Declares operators and their expected results. What is not said is drawn."""
 
     def __init__(self, random: Random, configuration: Configuration, shape: WorkloadShape | None = None) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class WorkloadBuilder(SourceSteps, TimedSteps, ColumnarSteps):
         )
 
     def cost_ms(self, said: float | None = None) -> float:
-        """Return how long a row takes: mostly little, so that one operator holds up the others."""
+        """Return the cost of a row: mostly little, so that one operator holds up the others."""
         return self.choose("cost_ms", lambda: self.random.choice((0.02, 0.1, 1.0, self.shape.cost_ms_max)), said)
 
     def finish(

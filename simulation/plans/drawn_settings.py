@@ -1,4 +1,4 @@
-"""Draws how fast a simulated world is, and the options of its job."""
+"""Draws the speed of a simulated world, and the options of its job."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def random_pace(random: Random) -> Pace:
 
 
 def spares_of(seed: int) -> int:
-    """Return how many processes are spares. It has a random source of its own, so that it changes nothing else that a
-    seed means.
+    """Return the number of spares. It has a random source of its own, so that it changes nothing else that a seed
+    means.
     """
     return Random(f"spares of {seed}").choice((0, 0, 0, 0, 1, 2))
 
@@ -61,8 +61,8 @@ COLUMNAR_STATE_STEPS = frozenset({"roll", "window_columns"})
 
 
 def state_backend_of(seed: int, configuration: Configuration, steps: Iterable[str]) -> None:
-    """Set where keyed state is kept by a job of these steps, from a random source of its own. Slots keep little of it
-    in memory, so that entries come from the database. Few jobs have columnar state: more of those are on disk.
+    """Set the state backend of a job of these steps, from a random source of its own. Slots keep little of it in
+    memory, so that entries come from the database. Few jobs have columnar state: more of those are on disk.
     """
     apart = Random(f"state backend of {seed}")
     on_disk = apart.random() < 0.15
@@ -113,7 +113,8 @@ def restarts_of(seed: int, configuration: Configuration) -> None:
 
 
 def savepoints_of(seed: int) -> tuple[str, ...]:
-    """Return what a user does with savepoints, besides the faults that a plan draws; a source of chance of its own."""
+    """Return a user's operations on savepoints, besides the faults that a plan draws, from a
+    random source of its own."""
     some, many = ("savepoint",) * 4, ("savepoint",) * 4 + ("stop_with_savepoint",) * 8
     return Random(f"savepoints of {seed}").choice(((), (), (), (), some, many))
 
@@ -137,7 +138,7 @@ TIMELESS_STEPS = frozenset(
 
 
 def drains_of(seed: int, steps: Iterable[str]) -> tuple[str, ...]:
-    """Return how a user drains a job of these steps, besides the faults that a plan draws; a source of chance of its
+    """Return a user's drains of a job of these steps, besides the faults that a plan draws, from a random source of its
     own.
     """
     if not TIMELESS_STEPS.issuperset(steps):
@@ -146,15 +147,15 @@ def drains_of(seed: int, steps: Iterable[str]) -> tuple[str, ...]:
 
 
 def live_rescales_of(seed: int) -> tuple[str, ...]:
-    """Return how often a user rescales the running job, besides the faults that a plan draws; a source of chance of its
+    """Return a user's rescales of the running job, besides the faults that a plan draws, from a random source of its
     own."""
     few, many = ("rescale_live",) * 4, ("rescale_live",) * 16
     return Random(f"live rescales of {seed}").choice(((), (), (), few, many))
 
 
 def uneven_rescales_of(seed: int) -> tuple[str, ...]:
-    """Return how often a job with a broadcast is resumed at another parallelism when its receivers have read different
-    rows, besides the faults that a plan draws; a source of chance of its own."""
+    """Return the resumes of a job with a broadcast at another parallelism while its receivers have read different rows,
+    besides the faults that a plan draws, from a random source of its own."""
     return Random(f"uneven receivers of {seed}").choice(((), ("rescale_with_uneven_receivers",) * 8))
 
 
@@ -175,8 +176,8 @@ def adapts(seed: int, configuration: Configuration, places_change: bool) -> tupl
 
 
 def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple[float, float] | None:
-    """Set how many checkpoints may be in progress at once, from a random source of their own, and return how long their
-    uploads take. None: one at a time, as without this, and where a connection carries fewer barriers than are
+    """Set the maximum number of checkpoints in progress, from a random source of its own, and return the duration of
+    their uploads. None: one at a time, as without this, and where a connection carries fewer barriers than are
     triggered: every checkpoint would expire, and rows would wait for ever behind barriers.
     """
     apart = Random(f"concurrent checkpoints of {seed}")
@@ -192,7 +193,7 @@ def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple
 
 
 def compression_of(seed: int, configuration: Configuration) -> None:
-    """Set how segments are compressed, from a random source of its own: a third are not."""
+    """Set the compression of segments, from a random source of its own: a third are not."""
     codec = Random(f"compression of {seed}").choice(("none", "lz4", "zstd"))
     if codec != "none" and CheckpointingOptions.CHECKPOINTING_INTERVAL.key in configuration.key_set():
         configuration.set(CheckpointingOptions.SNAPSHOT_COMPRESSION, codec)

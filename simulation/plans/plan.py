@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def rows(self) -> int:
-        """Return how many rows the job's sources read."""
+        """Return the number of rows that the job's sources read."""
         return sum(_rows(step) for step in self.steps)
 
     @property

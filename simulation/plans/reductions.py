@@ -81,7 +81,7 @@ def _with_options(now: Plan, keys: list[str], kept: set[str]) -> Plan:
 
 
 def single_reductions(plan: Plan) -> Iterator[Candidate]:
-    """Yield what can be made less one by one, what promises most first. Each has a name of its own."""
+    """Yield the reductions by one element, the most promising first. Each has a name of its own."""
     yield from _less_around(plan)
     yield from _less_faults(plan)
     for place, step in enumerate(plan.steps):

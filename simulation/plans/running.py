@@ -65,7 +65,7 @@ def declare(plan: Plan, is_strict: bool = True) -> WorkloadBuilder:
 
 
 def build(plan: Plan, with_trace: bool = False, bounds: Bounds | None = None) -> Cluster:
-    """Return what runs a plan.
+    """Return the cluster that runs a plan.
 
     Raises: PlanError: this version cannot run it."""
     check_kinds(plan.faults)

@@ -39,7 +39,7 @@ class _SpentError(Exception):
 
 @dataclass
 class Shrunk:
-    """Says how small a plan has become. `violation`: what it reports. `runs`: how many it has taken. `is_smallest`:
+    """Holds a plan that has become smaller. `violation`: what it reports. `runs`: how many it has taken. `is_smallest`:
     nothing else can be left out; else the runs or the time were over."""
 
     plan: Plan
@@ -51,7 +51,8 @@ class Shrunk:
 
 
 def first_words(violation: str) -> str:
-    """Return what makes two violations the same one: first words without numbers, and the error that was raised."""
+    """Return the text by which two violations count as the same: first words without numbers, and the error that was
+    raised."""
     lines = violation.strip().splitlines()
     words = re.findall(r"[A-Za-z_']+", lines[0])[:_WORDS_OF_A_VIOLATION]
     if len(lines) > 1:
@@ -170,7 +171,7 @@ class _Shrinker:
 
 
 def differences(before: Plan, after: Plan) -> Iterator[str]:
-    """Yield what the smaller plan has less of."""
+    """Yield the differences of the smaller plan."""
     for name, old, new in (
         ("steps", len(before.steps), len(after.steps)),
         ("rows", before.rows, after.rows),

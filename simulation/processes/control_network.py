@@ -54,7 +54,7 @@ class ControlLink:
         world.after(self._down_free_ms - world.now_ms, self.process, self._arrive_down, data)
 
     def hold_back(self, delay_ms: float) -> None:
-        """Delay what the driver sends from now on; order is kept."""
+        """Delay the driver's messages from now on; order is kept."""
         self._down_free_ms = max(self._down_free_ms, self._network.world.now_ms + delay_ms)
 
     @of_connections

@@ -32,7 +32,7 @@ CONNECT_TIMEOUT_MS = 30_000.0
 
 
 class FrameQueue:
-    """Queues what waits to be sent on one connection, in the order of `penstock.network.connection.Outbox`."""
+    """Queues the messages of one connection, in the order of `penstock.network.connection.Outbox`."""
 
     def __init__(self) -> None:
         self._urgent: deque[Frame] = deque()
@@ -136,7 +136,7 @@ class _Pipe:
 
 
 class FrameListener(Protocol):
-    """Declares what connections need of a slot."""
+    """Declares the interface of a slot to connections."""
 
     def on_frame(self, peer: int, frame: Frame) -> None: ...
     def on_peers_connected(self, generation: Generation) -> None: ...

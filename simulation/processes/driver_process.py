@@ -167,7 +167,7 @@ class DriverProcess:
         self.look()
 
     def _pack(self) -> SlotPacking | None:
-        """Return what packs slots; None if there is a place for every task."""
+        """Return the packing of slots; None if there is a place for every task."""
         around, world = self._around, self.world
         if around.places.count is None:
             return None
@@ -257,7 +257,7 @@ class Driver:
 
 @dataclass
 class Statistics:
-    """Counts what a run has been through: shows whether faults and modes are really tried."""
+    """Counts the events of a run: shows whether faults and modes are really tried."""
 
     drivers: int = 0
     generations: int = 0

@@ -34,7 +34,7 @@ HEARTBEAT_MS = 1_000.0
 
 
 def _backends(world: World) -> RowBackend:
-    """Return what makes the state backends of a slot. Their clock is the world's, and not the process's, which is wrong
+    """Return the factory of a slot's state backends. Their clock is the world's, and not the process's, which is wrong
     by days: entries would expire, or live on, wherever they are restored.
     """
 

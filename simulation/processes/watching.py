@@ -1,4 +1,5 @@
-"""Tells the trace what a subtask's machine decides: snapshots, barriers that turn, what is captured, declines."""
+"""Writes the decisions of a subtask's machine to the trace: snapshots, barriers that turn, what is captured,
+declines."""
 
 from __future__ import annotations
 

@@ -165,9 +165,9 @@ class SlotIsLostForGoodInTheRestartOfARescale(AdaptiveJob):
 
 
 class CheckpointNeedsAllItsSlots(AdaptiveJob):
-    """A place goes when receivers of a broadcast have read different rows. What they have not read cannot go to fewer
-    receivers: a living process plays the missing slot, too, until all have read the same rows. Then the job runs in the
-    slots that are left."""
+    """Loses a place for a slot while receivers of a broadcast have read different rows. What they have not read cannot
+    go to fewer receivers: a living process plays the missing slot, too, until all have read the same rows. Then the job
+    runs in the slots that are left."""
 
     rules = ("12.9",)
     places = PlacePlan(changes=((400.0, -1), (1_500.0, 1)))
@@ -182,9 +182,9 @@ class CheckpointNeedsAllItsSlots(AdaptiveJob):
 
 
 class LoweredJobLosesItsDriver(AdaptiveJob):
-    """The driver dies when the job runs in fewer slots, and receivers of a broadcast have read different rows. The next
-    one wants all slots, but its receivers can only be as many as before: it begins in as many slots as the checkpoint
-    has, and gets the others later."""
+    """Kills the driver while the job runs in fewer slots and receivers of a broadcast have read different rows. The
+    next one wants all slots, but its receivers can only be as many as before: it begins in as many slots as the
+    checkpoint has, and gets the others later."""
 
     rules = ("12.9",)
     places = PlacePlan(missing=1, changes=((1_500.0, 1),))

@@ -98,7 +98,7 @@ class CancelOvertakesAlignedBarriers(Scenario):
 
     @staticmethod
     def _decline(endpoint: Any, frame: AlignedBarrier) -> None:
-        """Take back what the producer has just sent: the subtask declines, and notifies its own consumers."""
+        """Take back the producer's last element: the subtask declines, and notifies its own consumers."""
         deployment = endpoint.listener._deployment
         if deployment is not None:
             deployment.deliver(CancelBarrier(frame.channel, frame.barrier.checkpoint_id))

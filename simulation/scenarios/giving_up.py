@@ -65,7 +65,7 @@ class RowsInFlightAreGivenUp(Rescaled):
         return {GIVE_UP: metadata.checkpoint_id}
 
     def left_of(self, rows: tuple[Row, ...], metadata: Metadata) -> tuple[Row, ...] | None:
-        """Return what comes of these rows if those in flight are given up; None if nothing is lost now."""
+        """Return the results of these rows if those in flight are given up; None if nothing is lost now."""
         lost = Counter(row[:4] for row in self._in_flight(metadata))
         left = tuple(row for row in rows if not lost[row[:4]])
         assert len(rows) - len(left) == lost.total()
@@ -93,7 +93,7 @@ class RowsInFlightAreGivenUp(Rescaled):
 
 
 def _captures(metadata: Metadata) -> Iterator[tuple[str, int, int, Capture]]:
-    """Yield what was captured of each channel, with its edge, producer and consumer. All read from all."""
+    """Yield the capture of each channel, with its edge, producer and consumer. All read from all."""
     for snapshot in metadata.subtasks:
         for cut in snapshot.inputs:
             for capture in cut.captures:

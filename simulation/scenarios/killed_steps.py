@@ -169,14 +169,14 @@ class _KilledAtEachStep(Scenario):
         self._steps, self._rests_until = None, self.cluster.job.log.published
 
     def order(self) -> None:
-        """Order what is interrupted."""
+        """Order the operation to be interrupted."""
         raise NotImplementedError
 
     def on_kill(self) -> None:
-        """Note what is there when somebody is about to be killed."""
+        """Record the objects that exist before a kill."""
 
     def is_done(self) -> bool:
-        """Return whether what was ordered is done."""
+        """Return whether the order is executed."""
         raise NotImplementedError
 
     def is_resumed(self) -> bool:

@@ -37,7 +37,7 @@ class ReceiversReadTheSameRowsFirst(Rescaled):
 
     @property
     def restored(self) -> int:
-        """Return how often the job has continued at the parallelism that it was resumed at."""
+        """Return the number of times that the job has continued at the parallelism that it was resumed at."""
         masters = [driver.host.master for driver in self.cluster.drivers if driver.host.has_begun]
         return sum(report.reason == RESTORED for master in masters for report in master.rescales.reports)
 

@@ -148,8 +148,8 @@ class SavepointCommitsNothing(Scenario):
 
 
 class DriverDiesBehindTheEntryOfAStop(Scenario):
-    """The driver dies when the log says that the job is stopped, before anything is committed. The next driver commits
-    from that entry and ends: restarted below it, the job would repeat what whoever starts from the savepoint does."""
+    """Kills the driver after the log's entry of the stop, before anything is committed. The next driver commits from
+    that entry and ends: restarted below it, the job would repeat what whoever starts from the savepoint does."""
 
     section = 11
     rules = ("11.14a",)

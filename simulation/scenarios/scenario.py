@@ -1,4 +1,4 @@
-"""Defines what a named schedule consists of, and how it is run.
+"""Defines named schedules, and runs them.
 
 A scenario declares a job, and steers what the seed would otherwise choose: it sees every frame, message and store call
 as it happens (`observe`), and may inject faults. At the end it reports whether its schedule has occurred, because a run
@@ -132,7 +132,7 @@ def _plan(scenario: Scenario, job: WorkloadBuilder, world_seed: int, seed: int) 
 
 
 def _cluster(scenario: Scenario, job: WorkloadBuilder, plan: Plan, with_trace: bool) -> Cluster:
-    """Return what runs a schedule that the scenario steers."""
+    """Return the cluster that runs a schedule that the scenario steers."""
     world = World(plan.world_seed, [] if with_trace else None)
     world.interleaves = plan.interleaves
     world.is_parallel = plan.is_parallel

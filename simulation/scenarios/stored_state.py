@@ -150,8 +150,8 @@ class StateOutlivesItsCheckpoint(Scenario):
 
 
 class StoredStateIsDealtOutAgain(Rescaled):
-    """Checkpoints name what earlier ones have stored, and the job is resumed at other parallelisms. A range of which
-    two subtasks have restored parts is named by neither: a third one would later restore it twice."""
+    """Resumes the job at other parallelisms while checkpoints reference the runs of earlier ones. A range of which two
+    subtasks have restored parts is named by neither: a third one would later restore it twice."""
 
     section = 11
     rules = ("11.18b",)

@@ -1,1 +1,2 @@
-"""Simulates what processes run on: a clock, chance, stores, disks, places, brokers, and the trace of what happens."""
+"""Simulates the environment of processes: a clock, chance, stores, disks, places, brokers, and the trace of what
+happens."""

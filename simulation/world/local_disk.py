@@ -34,7 +34,7 @@ class LocalDisk:
         self.read_bytes = self.damaged = self.refused = self.found = self.opened_databases = 0
 
     def open(self, plan: DeploymentPlan, tell: Callable[[str], None]) -> LocalBackup | None:
-        """Return where a slot keeps its copies, if the job has any."""
+        """Return the directory of a slot's copies, if the job has any."""
         if not plan.checkpointing or not plan.configuration.get(CheckpointingOptions.LOCAL_BACKUP_ENABLED):
             return None
         if self._directory is None:

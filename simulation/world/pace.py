@@ -1,4 +1,4 @@
-"""Holds how fast a simulated world is, where its jobs store, and how long a run may take."""
+"""Holds the speed of a simulated world, the storage of its jobs, and the limits of a run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SAVEPOINT_ROOT = "/savepoints"
 
 @dataclass(frozen=True)
 class Pace:
-    """Holds how long things take, in ms: each duration is drawn from 0 to about so much. `upload_ms`: the least and the
-    most for a segment that is stored next to others.
+    """Holds the maximum durations, in ms: each duration is drawn from 0 to about so much. `upload_ms`: the least and
+    the most for a segment that is stored next to others.
     """
 
     step_ms: float = 0.1

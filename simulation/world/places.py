@@ -50,7 +50,7 @@ class Places:
 
     @property
     def count(self) -> int | None:
-        """Return how many tasks run at once; None where nobody knows."""
+        """Return the number of tasks that run at once; None where nobody knows."""
         return self.total if self._is_limited else None
 
     def take(self, start: Callable[[], None]) -> None:

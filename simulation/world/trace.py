@@ -21,7 +21,7 @@ HEADER = f"{'time ms':>10} {'process':<12} what"
 
 
 class About(NamedTuple):
-    """Names what a line is about. `subtasks`: (vertex, subtask). `everyone`: it belongs to every story."""
+    """Names the subject of a line. `subtasks`: (vertex, subtask). `everyone`: it belongs to every story."""
 
     checkpoints: tuple[int, ...] = ()
     subtasks: tuple[tuple[int, int], ...] = ()
@@ -34,7 +34,7 @@ EVERYONE = About(everyone=True)
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """Says what happens, when, and to whom."""
+    """Describes an event, with its time and its subject."""
 
     at_ms: float
     process: str

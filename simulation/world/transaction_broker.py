@@ -16,7 +16,7 @@ class Fenced(Exception):
 
 @dataclass
 class _Producer:
-    """Holds who has an id. `ended`: how its last transaction has ended; None: it has none, or it is open."""
+    """Holds the producer of an id. `ended`: how its last transaction has ended; None: it has none, or it is open."""
 
     epoch: int = -1
     open: list[Any] | None = None

@@ -24,7 +24,7 @@ class LazyRestores:
         self.parts = 0
 
     def next_ms(self) -> float:
-        """Return how long the next part takes."""
+        """Return the duration of the next part."""
         self.parts += 1
         return self._random.random() * self._longest_ms
 
@@ -109,7 +109,7 @@ class World:
             self._let_in(self.running)
 
     def _let_in(self, process: Process) -> None:
-        """Let what is due on the connections of a busy process happen now."""
+        """Deliver the due frames of a busy process's connections now."""
         queue = self._queue
         due = sorted(e for e in queue if e[2] is process and e[0] <= self.now_ms and hasattr(e[3], "of_connections"))
         if not due:

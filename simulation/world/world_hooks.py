@@ -45,7 +45,7 @@ class WorldHooks(Protocol):
         """Return all objects of all stores, for what needs no call that could fail."""
 
     def broker(self) -> TransactionBroker:
-        """Return what keeps the transactions of all sinks."""
+        """Return the broker that keeps the transactions of all sinks."""
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 

@@ -286,6 +286,27 @@ def test_every_docstring_begins_with_a_verb(folder: Path) -> None:
     assert not found, "\n".join(["begin with a verb (or add it to VERBS):", *found])
 
 
+RELATION = re.compile(r"\w+(?: \w+){0,2} (?:what|who|where|how|when)\b")
+
+
+def relations(path: Path) -> Iterator[str]:
+    """Yield the first sentences that name a relation to a thing, and not the thing: "Return what is stored"."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            doc = " ".join((ast.get_docstring(node) or "").split())
+            is_schedule = isinstance(node, ast.ClassDef) and path.parent == SIMULATION / "scenarios"
+            if RELATION.match(doc) and not is_schedule:
+                yield f"  {path}:{getattr(node, 'lineno', 1)} {doc[:100]}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PENSTOCK.parent)))
+def test_first_sentences_name_the_thing(folder: Path) -> None:
+    """Refuses "Return what is stored": "Return the runs" is plainer. So is "Return the number of runs" than "Return how
+    many there are"."""
+    found = [problem for path in sorted(folder.glob("*.py")) for problem in relations(path)]
+    assert not found, "\n".join(["name the thing:", *found])
+
+
 @pytest.mark.parametrize("package", ["protocol", "runtime", "jobmaster"])
 def test_every_class_on_the_way_of_a_record_or_a_barrier_has_a_docstring(package: str) -> None:
     """Checks private ones, too, because nobody understands a machine of which only some values are described."""

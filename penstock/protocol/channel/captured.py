@@ -1,4 +1,4 @@
-"""Holds what a checkpoint captures of one channel."""
+"""Holds a checkpoint's capture of one channel."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class CreditPool:
         return bool(self._to_come)
 
     def granted(self) -> Sequence[InputChannel]:
-        """Grant what the bound allows to the channels that wait, in turns. Returns those that got some."""
+        """Grant the free part of the bound to the channels that wait, in turns. Returns those that got some."""
         if not (self._waiting[False] or self._waiting[True]):
             return ()
         granted: dict[InputChannel, None] = {}

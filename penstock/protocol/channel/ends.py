@@ -219,8 +219,8 @@ class OutputChannel:
 
 @dataclass(slots=True)
 class Window:
-    """Describes what a consumer stores of one channel for one checkpoint: [start, until). It is open until `until` is
-    known and everything below it has been received.
+    """Describes the elements of one channel that a consumer stores for one checkpoint: [start, until). It is open until
+    `until` is known and everything below it has been received.
     """
 
     checkpoint_id: int
@@ -284,7 +284,8 @@ class InputChannel:
         self.queue.append(frame)
 
     def want(self, wanted_bytes: int) -> None:
-        """Accept what the producer wants to send in all. It never falls, so repeated and late ones are harmless."""
+        """Accept the total that the producer wants to send, in bytes. It never falls, so repeated and late ones are
+        harmless."""
         self.wanted_bytes = max(self.wanted_bytes, wanted_bytes)
         self.changed(self)
 
@@ -301,12 +302,12 @@ class InputChannel:
         self.changed(self)
 
     def head(self) -> Data | Event | AlignedBarrier | None:
-        """Return what comes next; None if nothing does, or if the channel is blocked."""
+        """Return the next element or barrier; None if there is none, or if the channel is blocked."""
         return self.queue[0] if self.queue and not self.blocked_by else None
 
     @property
     def head_skip(self) -> int:
-        """Return how many rows of the head have been applied already."""
+        """Return the number of rows of the head that have been applied already."""
         return self._head_taken
 
     def apply_rows(self, rows: int) -> None:

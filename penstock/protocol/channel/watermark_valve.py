@@ -123,7 +123,7 @@ class WatermarkValve:
         self.current_ms = max(self.current_ms, current_ms)
 
     def start(self) -> int:
-        """Return what the restored channels and layers say of time together. Without this: what they say counts only
+        """Return the combined watermark of all restored channels and layers. Without this: what they say counts only
         with the next event, which a source that is silent may never send.
         """
         self._risen()

@@ -1,1 +1,1 @@
-"""Decides what the driver of a job does: its life, its checkpoints, its recoveries, its commits and its end."""
+"""Decides for the driver of a job: its life, its checkpoints, its recoveries, its commits and its end."""

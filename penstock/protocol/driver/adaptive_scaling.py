@@ -1,4 +1,4 @@
-"""Decides in how many slots an adaptive job runs: in all that it wants, or in as many as there are processes.
+"""Decides the number of slots of an adaptive job: in all that it wants, or in as many as there are processes.
 
 A job that gathers its slots, and lacks some, waits for them until those that it has have been enough to run for a
 while: one, or as many as its user says. Then it starts with these. While it runs, the submissions of the slots that it
@@ -20,7 +20,7 @@ RETRY_MS_MIN = 1_000.0
 
 
 class AdaptivePhase(MachineState):
-    """Lists what the job can be waiting for."""
+    """Lists the job's reasons to wait."""
 
     GATHERING = "gathering"
     """The job does not run. No slot is missing, or there are too few processes to start with."""
@@ -54,7 +54,7 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Resources:
-    """Describes what the job has. `generation`: the counter of the one that runs; None: none does. `is_short`: it
+    """Describes the job's resources. `generation`: the counter of the one that runs; None: none does. `is_short`: it
     gathers its slots, and some are missing; `is_prepared`: besides, nothing is. `slots`: how many it has now, missing
     ones included; `wanted`: how many it is to have. `processes`: those with a place of their own. `may_come`: whether
     Spark may have places for more. `gather_by_ms`: when gathering ends. `is_rescaled`: somebody has ordered a rescale
@@ -156,7 +156,8 @@ class AdaptiveScaling:
         return self._deadline_ms
 
     def look(self, now: Resources, now_ms: float) -> list[AdaptiveEffect]:
-        """Decide what follows from what the job has now. Call it after each event of the job, and at the deadline."""
+        """Return the effects of the job's present resources. Call it after each event of the job, and at the
+        deadline."""
         if now == self._seen and (self._deadline_ms is None or now_ms < self._deadline_ms):
             return []
         self._seen, self._deadline_ms = now, None

@@ -1,4 +1,5 @@
-"""Decides when prepared output is committed: after the log entry, in the log's order, one batch at a time.
+"""Decides the moment at which prepared output is committed: after the log entry, in the log's order, one batch at a
+time.
 
 A batch that failed stays at the head. The metadata of later checkpoints includes it, and it is retried when the job
 restarts; nothing overtakes it. A commit that does not return is reported after a while, and fails the job in the end.
@@ -144,15 +145,15 @@ class CommitOrder:
 
     @property
     def unconfirmed(self) -> list[Committable]:
-        """Return what is still to be committed, in order."""
+        """Return the committables that are not confirmed, in order."""
         return [committable for batch in self._batches for committable in batch.committables]
 
     def next_deadline_ms(self) -> float | None:
-        """Return when `TimePassed` is due, at the latest; None: never."""
+        """Return the deadline of `TimePassed`; None: never."""
         return min((t for t in (self._warn_at_ms, self._patience.next_deadline_ms()) if t is not None), default=None)
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Return what is to be done, in order."""
+        """Return the effects, in order."""
         name, decide = type(event).__name__, partial(self._decide, event, now_ms)
         return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 

@@ -1,4 +1,4 @@
-"""Decides when a checkpoint is triggered, and what its end means for the job.
+"""Decides the triggers of checkpoints, and the consequences of their ends for the job.
 
 It knows checkpoints by id, slots by number, and time as `now_ms` of one monotonic clock. It never knows what a
 snapshot contains beyond "finished" and the segment that holds it, and nothing of the log: a checkpoint that all slots
@@ -66,7 +66,7 @@ class CoordinatorSettings:
 
 
 class CoordinatorPhase(MachineState):
-    """Lists what the coordinator may trigger."""
+    """Lists the kinds of checkpoints that the coordinator may trigger."""
 
     STOPPED = "stopped"
     """No generation runs."""
@@ -388,11 +388,12 @@ class Stopping:
             self._began_ms, self._warns_ms = now_ms, now_ms + patience_ms
 
     def next_warning_ms(self) -> float | None:
-        """Return when to warn that the job is still being drained: nothing limits how long that takes."""
+        """Return the time of the next warning that the job is still being drained: nothing
+        limits how long that takes."""
         return self._warns_ms if self.is_draining else None
 
     def take_warning(self, now_ms: float, patience_ms: float) -> float | None:
-        """Return for how long the job has been drained, if it is time to warn of it."""
+        """Return the duration of the drain so far, if it is time to warn of it."""
         if not self.is_draining or now_ms < self._warns_ms:
             return None
         self._warns_ms = now_ms + patience_ms

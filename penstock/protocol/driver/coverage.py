@@ -12,7 +12,7 @@ from penstock.protocol.values.metadata import Capture, InputCut, LayerCut, Outpu
 
 
 class EdgeTopology(Protocol):
-    """Declares what is needed of `penstock.graph.job_graph.Edge`."""
+    """Declares the used part of `penstock.graph.job_graph.Edge`."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Lists what the driver's machines ask the JobMaster to do: effects of the job's life, and of its checkpoints."""
+"""Lists the effects of the driver's machines: effects of the job's life, and of its checkpoints."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class CloseLink:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Find out what the next generation restores; answered by `Lifecycle.on_prepared`."""
+    """Find the restore point of the next generation; answered by `Lifecycle.on_prepared`."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class CheckpointAborted:
 
 @dataclass(frozen=True)
 class SavepointRefused:
-    """Tell who asked for a savepoint that it is not triggered."""
+    """Report to the caller of a savepoint that it is not triggered."""
 
     savepoint: Savepoint
     reason: FailureReason

@@ -19,7 +19,8 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Reports that what the next generation restores is known. `fence`: the position from which the log is ours."""
+    """Reports that the restore point of the next generation is known. `fence`: the position
+    from which the log is ours."""
 
     fence: int
 
@@ -91,13 +92,13 @@ class SlotsShared(msgspec.Struct, frozen=True):
 
 
 class SlotsNeeded(msgspec.Struct, frozen=True):
-    """Asks to submit what so many slots need, before they are needed."""
+    """Asks to submit the Spark jobs for this number of slots, before they are needed."""
 
     slots: int
 
 
 class SlotsUnneeded(msgspec.Struct, frozen=True):
-    """Reports that what was provided beyond the job's slots is not needed after all."""
+    """Reports that slots provided beyond the job's own are not needed after all."""
 
 
 class Rescaled(msgspec.Struct, frozen=True):

@@ -58,12 +58,12 @@ class DriverMachine:
         self.coordinator = CheckpointCoordinator(coordinator, vertex_names=vertex_names, story=self.story)
 
     def next_deadline_ms(self) -> float | None:
-        """Return when `TimePassed` is due, at the latest; None: never."""
+        """Return the deadline of `TimePassed`; None: never."""
         deadlines = (self.lifecycle.next_deadline_ms(), self.coordinator.next_deadline_ms())
         return min((t for t in deadlines if t is not None), default=None)
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Return what is to be done, in order. Raises `IllegalEvent`."""
+        """Return the effects, in order. Raises `IllegalEvent`."""
         waiting: deque[Effect | _LookAtCheckpoints] = deque(self._decide(event, now_ms))
         effects: list[Effect] = []
         while waiting:
@@ -128,7 +128,7 @@ class DriverMachine:
         return []
 
     def _decide_on_request(self, event: Event, now_ms: float) -> Sequence[Effect]:
-        """Decide about what other parts of the driver, and its user, ask of the job's life."""
+        """Handle the requests of other parts of the driver, and of its user, to the job's life."""
         life = self.lifecycle
         match event:
             case events.SlotsKept(slots):

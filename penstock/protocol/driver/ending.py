@@ -1,4 +1,4 @@
-"""Decides how a job ends once its slots have left: publications and commits finish, then the log is ended.
+"""Decides the end of a job once its slots have left: publications and commits finish, then the log is ended.
 
 Nothing is deleted before a log entry has proved that this driver still owns the job. Everything is kept if the job
 never ran in this driver, if it was given up because of its storage, or if output is still waiting to be committed. The
@@ -23,7 +23,7 @@ STORAGE_TIMEOUT_MS = 30_000.0
 
 
 class EndingState(MachineState):
-    """Lists how far the end can be."""
+    """Lists the states of the end."""
 
     RUNNING = "running"
     PUBLISHING = "publishing"
@@ -77,10 +77,10 @@ TABLE: Table[EndingState] = Table(
 
 @dataclass(frozen=True)
 class Holdings:
-    """Describes what decides about deleting. `owns_log`: this driver has fenced the log, and has not lost it.
+    """Describes the facts that decide about deleting. `owns_log`: this driver has fenced the log, and has not lost it.
     `keeps_everything`: the job was given up because of its storage. `has_run`: in this driver, or nothing was left to
-    run. `keeps_checkpoints`: what the user chose for this state, or output waits to be committed. `had_checkpoints`:
-    a checkpoint of the job has been in its log. `has_retained`: one is kept in the job's directory.
+    run. `keeps_checkpoints`: what the user chose for this state, or output waits to be committed. `had_checkpoints`: a
+    checkpoint of the job has been in its log. `has_retained`: one is kept in the job's directory.
     """
 
     owns_log: bool
@@ -121,7 +121,7 @@ class LogEnded(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """Reports that what is not needed has been deleted."""
+    """Reports that unneeded objects have been deleted."""
 
 
 class NewestLookedFor(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 
 class ReleaseSlots(msgspec.Struct, frozen=True):
-    """Cancel what Spark still runs, and close all links."""
+    """Cancel the jobs that Spark still runs, and close all links."""
 
 
 class AwaitPublications(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ class EndLog(msgspec.Struct, frozen=True):
 
 
 class DeleteAndSweep(msgspec.Struct, frozen=True):
-    """Delete what the end of the log allows to; answer with `Swept`."""
+    """Delete the objects that the end of the log allows to; answer with `Swept`."""
 
 
 class LookForNewest(msgspec.Struct, frozen=True):
@@ -251,13 +251,13 @@ class Ending:
         self._retry_commit_at_ms: float | None = None
 
     def next_deadline_ms(self) -> float | None:
-        """Return when `TimePassed` is due, at the latest; None: never."""
+        """Return the deadline of `TimePassed`; None: never."""
         return min(
             (t for t in (self._patience.next_deadline_ms(), self._retry_commit_at_ms) if t is not None), default=None
         )
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Return what is to be done, in order."""
+        """Return the effects, in order."""
         name, decide = type(event).__name__, partial(self._decide, event, now_ms)
         return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 

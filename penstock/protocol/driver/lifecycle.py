@@ -60,7 +60,7 @@ class LifecycleSettings:
 
 
 class Phase(MachineState):
-    """Lists how far the present generation can be, or the end of the job."""
+    """Lists the phases of the present generation, and of the job's end."""
 
     GATHERING = "gathering"
     """A restart's delay passes; what to restore is found out; slots come."""
@@ -265,7 +265,7 @@ class Lifecycle:
 
     @property
     def verdict(self) -> str:
-        """Return how the job ends (FINISHED, CANCELED, FAILED), once that is decided; "" before."""
+        """Return the job's outcome (FINISHED, CANCELED, FAILED), once it is decided; "" before."""
         return self._end[0]
 
     @property
@@ -287,8 +287,8 @@ class Lifecycle:
 
     @_stepped("prepared")
     def on_prepared(self, fence: int, now_ms: float) -> list[LifecycleEffect]:
-        """Note that what the next generation restores is known, and that the job's log is ours from position `fence`
-        on.
+        """Record that the next generation's restore point is known, and that the job's log is ours from position
+        `fence` on.
         """
         if self._awaits_preparation:
             return []
@@ -373,11 +373,11 @@ class Lifecycle:
         return self._fail(cause, now_ms) + self._deploy_if_ready(now_ms)
 
     def provide(self, slots: int) -> list[LifecycleEffect]:
-        """Submit what so many slots need, before they are needed."""
+        """Submit the Spark jobs for this number of slots, before they are needed."""
         return [] if self.is_over else [SubmitSlot(seat) for seat in self.roster.provide(slots)]
 
     def release_unneeded(self, now_ms: float) -> list[LifecycleEffect]:
-        """Release what was provided and is not needed after all."""
+        """Release provided slots that are not needed after all."""
         return [] if self.is_over else self.processes.resize(self.roster.slots, now_ms)
 
     @_stepped("rescaled", "the rescale")

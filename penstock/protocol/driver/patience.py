@@ -1,4 +1,4 @@
-"""Measures how long a driver has waited, without the time in which it was suspended itself."""
+"""Measures a driver's wait, without the time in which it was suspended itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Patience:
         self._look_at_ms = None
 
     def next_deadline_ms(self) -> float | None:
-        """Return when `is_over` wants to be asked, at the latest; None if nothing is waited for."""
+        """Return the deadline for the next call of `is_over`; None if nothing is waited for."""
         return self._look_at_ms
 
     def is_over(self, now_ms: float) -> bool:

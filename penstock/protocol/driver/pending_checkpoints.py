@@ -27,7 +27,7 @@ from penstock.protocol.values.reasons import FailureReason
 
 
 class CheckpointState(MachineState):
-    """Lists how far a checkpoint can be, for the whole job."""
+    """Lists the states of a checkpoint, for the whole job."""
 
     UNKNOWN = "unknown"
     """Not triggered by this driver, or ended long ago."""
@@ -260,8 +260,8 @@ class PendingCheckpoints:
         return self._step("trigger failed", checkpoint_id, "the JobMaster", now_ms, give_up)
 
     def on_generation_ended(self, reason: FailureReason, detail: str, now_ms: float) -> list[CheckpointEffect]:
-        """Abort what is triggered, and a stop that is still written: it would end the job in the middle of a restart,
-        or keep the next generation from every checkpoint."""
+        """Abort triggered checkpoints, and a stop that is still written: it would end the job in the middle of a
+        restart, or keep the next generation from every checkpoint."""
         return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms, self._is_written_for_a_stop)
 
     def _is_written_for_a_stop(self, pending: PendingCheckpoint) -> bool:
@@ -277,7 +277,7 @@ class PendingCheckpoints:
         return []
 
     def on_published(self, checkpoint_id: int, is_final: bool, now_ms: float) -> list[CheckpointEffect]:
-        """Return how the older ones end that are not being published; behind the final one, the newer ones, too.
+        """Return the ends of older checkpoints that are not being published; behind the final one, of newer ones, too.
         Savepoints do not: somebody waits for them."""
         self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
         detail = f"checkpoint {checkpoint_id} has completed" + (", the job's last" if is_final else "")

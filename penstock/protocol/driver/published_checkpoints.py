@@ -1,4 +1,4 @@
-"""Lists what follows a checkpoint that is canonical now, in order: a row for each kind of checkpoint.
+"""Lists the consequences of a checkpoint that is canonical now, in order: a row for each kind of checkpoint.
 
 The order carries rules. The job restores from the checkpoint before slots and sinks hear of it. Output is committed
 only behind the log entry, and nothing is deleted before the entry that no longer retains it. The final checkpoint

@@ -1,4 +1,4 @@
-"""Decides what the next generation is restored from, before it may be deployed.
+"""Decides the restore point of the next generation, before it may be deployed.
 
 The first time in a driver: open the store, take over the log, choose the checkpoint, and check that it fits the
 program. That is the job's own newest checkpoint, else the one that the user named to start from, else none. After a
@@ -32,7 +32,7 @@ class RecoveryState(MachineState):
 
 
 class Files(Enum):
-    """Lists what the check of the newest checkpoint's files can find."""
+    """Lists the results of the check of the newest checkpoint's files."""
 
     COMPLETE = "complete"
     DAMAGED = "damaged"
@@ -158,7 +158,7 @@ class PublicationsIdle(msgspec.Struct, frozen=True):
 
 
 class FilesChecked(msgspec.Struct, frozen=True):
-    """Reports whether what is to be restored is all there. `is_over`: the job has ended meanwhile."""
+    """Reports whether all files of the restore point exist. `is_over`: the job has ended meanwhile."""
 
     attempt: int
     files: Files
@@ -198,7 +198,7 @@ class Warn(msgspec.Struct, frozen=True):
 
 
 class QueueCommits(msgspec.Struct, frozen=True):
-    """Commit what the checkpoint had prepared. `is_last`: then the job has finished, without a slot."""
+    """Commit the checkpoint's committables. `is_last`: then the job has finished, without a slot."""
 
     is_last: bool
 
@@ -210,7 +210,7 @@ class AwaitPublications(msgspec.Struct, frozen=True):
 
 
 class RetryCommits(msgspec.Struct, frozen=True):
-    """Try what has failed to commit again."""
+    """Retry failed commits."""
 
 
 class CheckFiles(msgspec.Struct, frozen=True):
@@ -281,7 +281,7 @@ class Recovery:
         self._attempt = 0
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Return what is to be done, in order."""
+        """Return the effects, in order."""
         name, decide = type(event).__name__, partial(self._decide, event)
         return step(TABLE, self.story, name, "the JobMaster", now_ms, lambda: self.state, decide)
 

@@ -1,4 +1,4 @@
-"""Decides how a running job gets another parallelism: one rescale after the other, in the order they were asked for.
+"""Decides the rescales of a running job: one rescale after the other, in the order they were asked for.
 
 First the slots that are still missing are submitted, while the job continues. When they are there, a checkpoint is
 taken behind which the job takes no more input. From that the job continues at the new parallelism, in the processes
@@ -22,7 +22,7 @@ SLOTS_LIMIT_MS = 10_000.0
 
 
 class RescalePhase(MachineState):
-    """Lists how far the present rescale can be."""
+    """Lists the phases of the present rescale."""
 
     IDLE = "idle"
     GATHERING = "gathering slots"
@@ -67,7 +67,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class ProvideSlots:
-    """Submit what so many slots need."""
+    """Submit the Spark jobs for this number of slots."""
 
     slots: int
 

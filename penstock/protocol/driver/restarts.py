@@ -63,7 +63,7 @@ class FixedDelay:
 
 @dataclass
 class FailureRate:
-    """Gives up when more than `failures_max` failures lie within `interval_ms`."""
+    """Gives up after more than `failures_max` failures within `interval_ms`."""
 
     failures_max: int = 1
     interval_ms: float = 60_000.0
@@ -128,7 +128,7 @@ class ExponentialDelay:
 
 
 class Restarts:
-    """Decides when a failed job is restarted. `jitter` returns the caller's next random number in [-1, 1]."""
+    """Decides the restarts of a failed job. `jitter` returns the caller's next random number in [-1, 1]."""
 
     def __init__(self, strategy: RestartStrategy, jitter: Callable[[], float]) -> None:
         self.failures = 0

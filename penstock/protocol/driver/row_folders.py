@@ -20,7 +20,7 @@ class Release(Enum):
 
 
 def released_at_end(log_is_ended: bool, keeps_checkpoints: bool, may_begin_again: bool, has_run: bool) -> Release:
-    """Return what the end of a driver releases.
+    """Return the row folders that the end of a driver releases.
 
     `log_is_ended`: an entry of this driver in the log, which counts, ends the job. `keeps_checkpoints`: that entry
     retains some. `may_begin_again`: the next driver starts the job from scratch, and may have written its rows already.

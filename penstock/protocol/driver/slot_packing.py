@@ -29,8 +29,8 @@ _ASKED_MS = 5_000.0
 
 @dataclass(frozen=True)
 class Patience:
-    """Sets how long to wait for slots before others play them: after a loss with too few places; after a loss with
-    enough; at the start.
+    """Sets the waits for slots before others play them: after a loss with too few places; after a loss with enough; at
+    the start.
     """
 
     loss_ms: float = 500.0
@@ -44,7 +44,7 @@ class Patience:
 
 
 class SharedSlots(Protocol):
-    """Declares what packing needs of the slots' submissions."""
+    """Declares the interface of the slots' submissions to packing."""
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
         """Expect that another process plays the slot, and return the submission under which it registers. `relieved`:

@@ -85,7 +85,7 @@ RosterChange = Joined | SpareJoined | Dismissed | SlotLost | SeatRetired
 
 @dataclass
 class _Seat:
-    """Holds who has a seat, and who waits for it."""
+    """Holds the process of a seat, and the process that waits for it."""
 
     newest_submission: int = -1
     is_retired: bool = False
@@ -126,7 +126,7 @@ class SlotRoster:
 
     @property
     def own_processes(self) -> int:
-        """Return how many seats are held by a process that has a place of its own, spares included."""
+        """Return the number of seats held by a process with a place of its own, spares included."""
         return len(self._own_seats)
 
     @property
@@ -141,7 +141,7 @@ class SlotRoster:
 
     @property
     def seats(self) -> int:
-        """Return how many seats processes are wanted for, of slots and of spares."""
+        """Return the number of seats that want a process, of slots and of spares."""
         return sum(not seat.is_retired for seat in self._seats)
 
     @property
@@ -318,7 +318,7 @@ class SlotRoster:
 
 
 class ProcessState(Enum):
-    """Lists how far one slot's process has come in the current generation."""
+    """Lists the states of a slot's process in the current generation."""
 
     FREE = 0
     DEPLOYED = 1
@@ -412,7 +412,7 @@ class Players:
         return None
 
     def heard_by_ms(self, player: Player) -> float | None:
-        """Return until when the process must have been heard again; None if it holds no part of a generation.
+        """Return the deadline of the process's next heartbeat; None if it holds no part of a generation.
 
         Whoever asks whether that time has passed must compare with this sum. Without this: `now_ms - player.heard_ms`
         is rounded otherwise, the driver is woken at the deadline, finds nobody late, and asks for the same deadline
@@ -508,7 +508,7 @@ class SlotProcesses:
     def follow(
         self, changes: Sequence[RosterChange], now_ms: float, detail: str = ""
     ) -> tuple[list[LifecycleEffect], FailureCause | None]:
-        """Return what the changes of the roster ask for, and how they fail the generation, if they do."""
+        """Return the effects of the roster's changes, and the failure of the generation, if they cause one."""
         effects: list[LifecycleEffect] = []
         cause: FailureCause | None = None
         for change in changes:
@@ -564,7 +564,7 @@ class SlotProcesses:
         return effects
 
     def resubmit_missing(self, now_ms: float) -> list[LifecycleEffect]:
-        """Submit again what has been missing for as long as a heartbeat may take."""
+        """Submit again the slots that have been missing for a heartbeat's limit."""
         effects: list[LifecycleEffect] = []
         for slot, since_ms in list(self._missing_since_ms.items()):
             if now_ms < since_ms + self._heartbeat_timeout_ms:

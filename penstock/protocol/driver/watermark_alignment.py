@@ -1,4 +1,4 @@
-"""Decides how far the sources of a group may read ahead of each other in event time (Flink's watermark alignment).
+"""Limits the event time by which sources of a group may read ahead of each other (Flink's watermark alignment).
 
 Each source subtask reports its watermark. A source may read as long as its own watermark is at most the smallest one of
 its group plus the allowed drift. Idle subtasks, finished ones and those that have not reported yet hold nobody back.

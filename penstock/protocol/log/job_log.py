@@ -85,7 +85,7 @@ IGNORES_CONDITIONS = (
 
 
 class JobLog:
-    """Holds what this driver knows of the log. `base`: positions below it may be deleted. `next_sequence`: where this
+    """Holds this driver's view of the log. `base`: positions below it may be deleted. `next_sequence`: where this
     driver appends next. `below_base`: the positions below `base` that still existed when the newest entry of this
     driver was verified. `entries_kept` (ENTRIES_KEPT): the newest entries, which are not deleted.
     """

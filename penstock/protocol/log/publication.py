@@ -49,7 +49,7 @@ from penstock.protocol.values.metadata import Metadata
 
 
 class PublicationState(MachineState):
-    """Lists what the driver does with the log, one conversation at a time."""
+    """Lists the driver's conversations with the log, one at a time."""
 
     NEW = "new"
     TAKING_OVER = "taking over"
@@ -425,7 +425,7 @@ def unrestorable(checkpoint_id: int, detail: str, path: str, retained: list[str]
 
 
 def to_give_up_rows(checkpoint_id: int, detail: str) -> str:
-    """Return how to restore a checkpoint of which only rows in flight are damaged; "" if `detail` names other data."""
+    """Return the advice for a checkpoint of which only rows in flight are damaged; "" if `detail` names other data."""
     if "in-flight data" not in detail:
         return ""
     option = "execution.state-recovery.without-channel-state.checkpoint-id"

@@ -51,7 +51,7 @@ def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
 
 
 class Retention:
-    """Decides what one driver keeps of its job. `retained_max`: so many checkpoints, the newest.
+    """Decides the objects of its job that one driver keeps. `retained_max`: so many checkpoints, the newest.
 
     One object knows what is retained and what is pinned, and decides about both at one moment. So there is no moment at
     which a segment has lost its last retained checkpoint, and a pending one begins to rely on it.
@@ -97,7 +97,7 @@ class Retention:
     # ---- what the log retains -----------------------------------------------------------------------------------
 
     def with_newest(self, newest: Retained) -> list[Retained]:
-        """Return what is retained once `newest` is in the log."""
+        """Return the checkpoints that are retained once `newest` is in the log."""
         return [*self.retained, newest][-self._retained_max :]
 
     def replace(self, retained: list[Retained]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, 
 
 @dataclass(frozen=True)
 class GivenUp:
-    """Describes what one channel loses. `edge` is named as in the metadata; the others are subtask numbers."""
+    """Describes the rows that one channel loses. `edge` is named as in the metadata; the others are subtask numbers."""
 
     edge: str
     producer: int
@@ -59,7 +59,7 @@ _CHANNEL = re.compile(r"(\S+)\s*\[\s*(\d+)\s*->\s*(\d+)\s*\]")
 
 
 def channel_name(edge: str, producer: int, consumer: int) -> str:
-    """Return how reports and options call a channel."""
+    """Return the name of a channel in reports and options."""
     return f"{edge}[{producer} -> {consumer}]"
 
 

@@ -53,7 +53,8 @@ def changed_receivers(
 
 
 def unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter[int]:
-    """Return how many rows a receiver had not read, by producer: those of its layers, and those of its channels."""
+    """Return the number of rows that a receiver had not read, by producer: those of its layers, and those of its
+    channels."""
     name = edge.shape.name
     unread: Counter[int] = Counter()
     holder = snapshots.get((edge.shape.target, consumer))
@@ -78,5 +79,5 @@ def unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter[
 
 
 def _rows_within(pieces: Iterable[InflightRange], first: int, end: int) -> int:
-    """Return how many rows of the pieces have numbers in [first, end). No row of these is stored twice."""
+    """Return the number of rows of the pieces with numbers in [first, end). No row of these is stored twice."""
     return sum(max(0, min(p.first + p.rows, end) - max(p.first, first)) for p in pieces)

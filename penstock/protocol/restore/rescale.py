@@ -111,14 +111,14 @@ class Filter(Enum):
 
 @dataclass(frozen=True)
 class Share:
-    """Says what a new consumer gets of an old subtask's rows in flight. `holder`: the old subtask's number."""
+    """Describes a new consumer's share of an old subtask's rows in flight. `holder`: the old subtask's number."""
 
     holder: int
     filter: Filter
 
 
 def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer: int) -> list[Share]:
-    """Return what the new subtask `consumer` of `new` gets of an edge into a vertex that had `old` subtasks.
+    """Return the shares of the new subtask `consumer` of `new` in an edge into a vertex that had `old` subtasks.
     `partitioner` is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer,
     but rows of a broadcast go to all.
     """
@@ -160,7 +160,7 @@ def state_holders(old: int, new: int, max_parallelism: int, subtask: int) -> lis
 
 
 def redistributed(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[T]:
-    """Return what the new subtask gets of the old ones' items (splits, a writer's state): its own at the same
+    """Return the new subtask's share of the old ones' items (splits, a writer's state): its own at the same
     parallelism, else every item goes to exactly one subtask, round robin.
     """
     if len(items) == new:

@@ -1,1 +1,1 @@
-"""Decides what one subtask does when barriers come."""
+"""Decides the response of one subtask to barriers."""

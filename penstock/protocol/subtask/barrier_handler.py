@@ -1,4 +1,4 @@
-"""Decides what a subtask does when barriers come: align all channels, or snapshot at the first barrier and capture.
+"""Decides the response of a subtask to barriers: align all channels, or snapshot at the first barrier and capture.
 
 It knows which channels there are, which barrier came where, and when. It knows nothing of rows, state, files, threads.
 
@@ -33,7 +33,7 @@ from penstock.protocol.values.reasons import FailureReason
 
 
 class AlignmentState(MachineState):
-    """Lists how far a checkpoint can be in this subtask."""
+    """Lists the states of a checkpoint in this subtask."""
 
     UNKNOWN = "unknown"
     WAITING = "waiting"
@@ -150,7 +150,7 @@ class Declined(msgspec.Struct, frozen=True):
 
 
 class Discard(msgspec.Struct, frozen=True):
-    """Drop what was captured: the coordinator ended the checkpoint."""
+    """Drop the capture: the coordinator ended the checkpoint."""
 
     checkpoint_id: int
 
@@ -159,7 +159,7 @@ Effect = Block | Unblock | TakeOut | Snapshot | LimitWindow | AllBarriersIn | De
 
 
 class Moved(NamedTuple):
-    """Describes what an event did to the state of a checkpoint's alignment."""
+    """Describes the change of a checkpoint's alignment by an event."""
 
     checkpoint_id: int
     before: AlignmentState
@@ -273,7 +273,7 @@ class BarrierHandler:
         return effects
 
     def state_of(self, checkpoint_id: int) -> AlignmentState:
-        """Return how far a checkpoint is here."""
+        """Return the state of a checkpoint here."""
         alignment = self._alignments.get(checkpoint_id)
         if alignment is not None:
             return alignment.state

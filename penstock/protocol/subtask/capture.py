@@ -1,4 +1,4 @@
-"""Collects what one subtask adds to one checkpoint, from its snapshot until nothing of it can come any more."""
+"""Collects one subtask's part of one checkpoint, from its snapshot until nothing of it can come any more."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Capture:
 
     @property
     def output_deadline_ms(self) -> float | None:
-        """Return when the barriers that wait in output queues turn: the alignment timeout counts from the trigger."""
+        """Return the time at which barriers in output queues turn: the alignment timeout counts from the trigger."""
         timeout_ms = self.barrier.alignment_timeout_ms
         if not self.outputs_open or timeout_ms is None:
             return None

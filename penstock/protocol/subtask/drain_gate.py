@@ -17,7 +17,7 @@ from penstock.protocol.values.messages import DrainReport
 
 
 class Stage(IntEnum):
-    """Lists how far the draining of one subtask is. `RELEASED`: it reads what was recovered, and live input."""
+    """Lists the stages of one subtask's draining. `RELEASED`: it reads what was recovered, and live input."""
 
     HELD = 0
     RELEASED = 1

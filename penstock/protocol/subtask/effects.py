@@ -46,13 +46,13 @@ class SendFrame(msgspec.Struct, frozen=True):
 
 
 class SendQueued(msgspec.Struct, frozen=True):
-    """Send what may leave of an output queue: a barrier is at its end, and it does not wait for a batch to fill."""
+    """Send the sendable part of an output queue: a barrier is at its end, and it does not wait for a batch to fill."""
 
     output: int
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):
-    """Take what belongs to the cut: state, timers, prepared commits. The barrier has left."""
+    """Take the snapshot of the cut: state, timers, prepared commits. The barrier has left."""
 
     capture: Capture
 
@@ -71,7 +71,7 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class DropCapture(msgspec.Struct, frozen=True):
-    """Discard what was taken of a checkpoint that is over here."""
+    """Discard the capture of a checkpoint that is over here."""
 
     checkpoint_id: int
 

@@ -78,8 +78,8 @@ class SubtaskMachine:
     # ---- events -------------------------------------------------------------------------------------------------
 
     def handle(self, event: Received | LocalEvent, now_ms: float) -> Sequence[Effect]:
-        """Return what is to be done, in order. Raises `ProtocolError` or `IllegalEvent` if the other end, or our own
-        runtime, broke a rule.
+        """Return the effects, in order. Raises `ProtocolError` or `IllegalEvent` if the other end, or our own runtime,
+        broke a rule.
         """
         if isinstance(event, (Data, Event)):
             return self._receive(event)

@@ -62,7 +62,7 @@ InBandEvent = Watermark | Idle | Active | EndOfData
 
 
 class SnapshotKind(IntEnum):
-    """Says what a barrier's snapshots are for. The number travels with the barrier."""
+    """Names the purpose of a barrier's snapshots. The number travels with the barrier."""
 
     CHECKPOINT = 0
     COMMITS_ONLY = 1
@@ -90,7 +90,7 @@ class SnapshotKind(IntEnum):
 
 
 class Barrier(msgspec.Struct, frozen=True):
-    """Carries what is the same for all barriers of one checkpoint, aligned or unaligned.
+    """Carries the common facts of all barriers of one checkpoint, aligned or unaligned.
 
     `alignment_timeout_ms`: None never turns unaligned (purely aligned), 0 starts unaligned, else how long after the
     trigger an aligned barrier turns unaligned. `age_ms` is the time since the trigger when the barrier left its

@@ -12,7 +12,8 @@ import msgspec
 
 
 class LogEntry(msgspec.Struct, frozen=True, tag=True):
-    """Holds what every entry has: `sequence`, its position in the log from 0, and `incarnation`, random per driver.
+    """Holds the common fields of all entries: `sequence`, its position in the log from 0, and `incarnation`, random per
+    driver.
 
     Every kind of entry has a `base`, too: the log counts from that position, and whatever lies below may be deleted.
     Only a checkpoint's entry raises it, to its own position at most. And each has `claimed`: the checkpoint or

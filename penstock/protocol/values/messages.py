@@ -151,7 +151,7 @@ class DrainReport(Message):
 
 
 class SubtaskStatus(msgspec.Struct, frozen=True):
-    """Counts what a subtask did since the generation started; shares are of the time since the previous status, in [0,
+    """Counts a subtask's work since the generation started; shares are of the time since the previous status, in [0,
     1].
     """
 
@@ -307,7 +307,7 @@ class LimitWatermark(Message):
 
 
 class EndSources(Message):
-    """Ends all sources where they are: the job processes everything, and stops with a savepoint."""
+    """Ends all sources at their present positions: the job processes everything, and stops with a savepoint."""
 
     generation: Generation
 

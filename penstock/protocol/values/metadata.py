@@ -47,7 +47,7 @@ class Capture(msgspec.Struct, frozen=True):
 
 
 class ChannelTime(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Records how far the consumer had read the time of a channel: its watermark, and whether it was idle or ended.
+    """Records the time of a channel as its consumer had read it: its watermark, and whether it was idle or ended.
     `before_last_ms`: the watermark before the last one, once that has come.
     """
 
@@ -141,7 +141,7 @@ class StateRange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """Describes how a keyed state was declared; a restore checks it by name. `kind`: value, list, map, reducing.
+    """Describes the declaration of a keyed state; a restore checks it by name. `kind`: value, list, map, reducing.
     `expires`: its entries have a time to live, so the times of their last use are stored, too.
     """
 
@@ -225,7 +225,8 @@ class WindowsShape(msgspec.Struct, frozen=True):
 
 
 class VertexShape(msgspec.Struct, frozen=True):
-    """Describes what a restore must find again of a vertex; it is checked by name before the job starts."""
+    """Describes the facts of a vertex that a restore must find again; they are checked by name
+    before the job starts."""
 
     index: int
     name: str
