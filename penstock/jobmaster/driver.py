@@ -92,5 +92,4 @@ class Driver:
 
     def abandon(self, error: str) -> None:
         """End the job as FAILED, and delete nothing."""
-        self._job_directory.keep_everything = True
         self.handle(events.Abandoned(error))

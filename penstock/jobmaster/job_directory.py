@@ -203,8 +203,6 @@ class JobDirectory:
             )
         # Until the fence counts, whatever lies in the directory is another driver's (PROTOCOL.md 11.23).
         self.is_owner = self.publication is None
-        self.keep_everything = False
-        """True if the job's end deletes nothing, whatever the settings say."""
         self._sweeps = SweepSchedule(settings.sweep_grace_ms)
 
     @property

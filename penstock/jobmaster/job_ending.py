@@ -169,7 +169,7 @@ class JobEnding:
         keeps = self._job.settings.keeps_checkpoints(lifecycle.verdict) or bool(self._commits.unconfirmed)
         return Holdings(
             is_fenced and store.is_owner,
-            store.keep_everything or self.suspends,
+            self._driver.machine.keeps_everything or self.suspends,
             lifecycle.has_run or lifecycle.is_finishing,
             keeps,
             publication is not None and publication.newest_id > 0,

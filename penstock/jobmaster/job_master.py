@@ -173,7 +173,6 @@ class SlotMessages:
             failed.reason is SubtaskFailureReason.DAMAGE and is_restoring
         )
         if point is not None and is_damage:
-            self._job_directory.keep_everything = True
             detail = f"{failed.error} ({where})"
             if point.root is None:
                 directory = self._job.identity.directory
@@ -184,7 +183,7 @@ class SlotMessages:
                 )
                 without_rows = to_give_up_rows(point.metadata.checkpoint_id, detail)
                 text = f"{where} cannot be restored: {detail}. {without_rows}{START_ELSEWHERE}"
-            return FailureCause(text, restartable=False)
+            return FailureCause(text, restartable=False, keeps_everything=True)
         restartable = failed.reason is not SubtaskFailureReason.PERMANENT
         return FailureCause(f"{failed.error} ({where})", failed.traceback, restartable=restartable)
 
@@ -405,8 +404,11 @@ class JobMaster:
         if self.lifecycle.is_finishing:
             self._ending.commit_failed(failed)
         else:
-            self.job_directory.keep_everything |= not failed.restartable
-            self._driver.fail(FailureCause(failed.summary, failed.traceback, restartable=failed.restartable))
+            is_final = not failed.restartable
+            cause = FailureCause(
+                failed.summary, failed.traceback, restartable=failed.restartable, keeps_everything=is_final
+            )
+            self._driver.fail(cause)
 
     def _finished_with(self, outcome: JobOutcome) -> None:
         for line in self._reporter.rows_left_out():

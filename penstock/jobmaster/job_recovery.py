@@ -127,7 +127,7 @@ class JobRecovery:
                 case LoseLog():
                     directory.is_owner = False
                 case KeepEverything(keeps):
-                    directory.keep_everything = keeps
+                    driver.handle(events.EverythingKept(keeps))
                 case Warn(text):
                     self._ports.console.warning(text)
                 case Prepared():

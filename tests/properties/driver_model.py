@@ -161,8 +161,6 @@ class ModelDriver:
         self.machine = machine
 
     # What `Driver` needs of the job's directory.
-    keep_everything = False
-
     @property
     def fence(self) -> int:
         return self.publication.fence or 0

@@ -16,6 +16,7 @@ class FailureCause:
     """Describes why a generation failed. `summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not
     an error of the job itself. `planned`: nothing failed at all, and the restart strategy is not asked. `lost_peer`:
     the slot at the other end of a lost connection. How its process ended is the better cause, and is known later.
+    `keeps_everything`: nothing of the job may be deleted at its end, because somebody has to look at it.
     """
 
     summary: str
@@ -24,6 +25,7 @@ class FailureCause:
     restartable: bool = True
     planned: bool = False
     lost_peer: int | None = None
+    keeps_everything: bool = False
 
     def text(self) -> str:
         return f"{self.traceback.rstrip()}\n{self.summary}" if self.traceback else self.summary

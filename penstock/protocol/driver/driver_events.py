@@ -127,9 +127,15 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 class Abandoned(msgspec.Struct, frozen=True):
-    """Fails the job for good, whatever the restart strategy says."""
+    """Fails the job for good, whatever the restart strategy says. Its end deletes nothing."""
 
     error: str
+
+
+class EverythingKept(msgspec.Struct, frozen=True):
+    """Reports whether the end of the job must delete nothing, because what it restores could not be read."""
+
+    keeps: bool
 
 
 # ---- events of checkpoints ------------------------------------------------------------------------------------------
@@ -245,6 +251,7 @@ Event = (
     | Finished
     | Cancelled
     | Abandoned
+    | EverythingKept
     | Running
     | BacklogChanged
     | CheckpointAsked

@@ -54,6 +54,8 @@ class DriverMachine:
         vertex_names: Sequence[str] = (),
     ) -> None:
         self.story = Story()
+        self.keeps_everything = False
+        """True if the job's end deletes nothing, whatever the settings say."""
         self.lifecycle = Lifecycle(lifecycle, strategy, jitter, self.story)
         self.coordinator = CheckpointCoordinator(coordinator, vertex_names=vertex_names, story=self.story)
 
@@ -122,6 +124,7 @@ class DriverMachine:
             case events.Restoring(process, names):
                 life.processes.on_restoring(process, names)
             case events.Failed(cause, generation):
+                self.keeps_everything |= cause.keeps_everything
                 return life.on_failure(generation, cause, now_ms)
             case _:
                 return self._decide_on_request(event, now_ms)
@@ -149,7 +152,10 @@ class DriverMachine:
                 return life.finish(now_ms)
             case events.Cancelled():
                 return life.cancel(now_ms)
+            case events.EverythingKept(keeps):
+                self.keeps_everything = keeps
             case events.Abandoned(error):
+                self.keeps_everything = True
                 return life.abandon(error, now_ms)
             case _:
                 return self._decide_on_checkpoint(event, now_ms)

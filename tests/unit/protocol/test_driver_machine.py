@@ -149,3 +149,17 @@ def test_a_failure_between_the_entry_and_its_steps_restarts_from_the_new_checkpo
         told = min(row.index(step) for step in (Follow.NOTIFY_SLOTS, Follow.DELETE_UNNEEDED))
         assert row.index(Follow.RESTORE_FROM) < told
         assert row[-1] in (Follow.RESCALE, Follow.COMPLETE_LAST), "what restarts or ends the job comes last"
+
+
+def test_the_machine_knows_whether_the_end_of_the_job_deletes_nothing() -> None:
+    driver = running()
+    driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
+    assert not driver.keeps_everything
+    driver.handle(events.EverythingKept(True), 4.0)
+    driver.handle(events.EverythingKept(False), 5.0)
+    assert not driver.keeps_everything, "the storage could be read again"
+    driver.handle(events.Failed(FailureCause("a file is damaged", restartable=False, keeps_everything=True)), 6.0)
+    assert driver.keeps_everything and driver.lifecycle.is_over
+    abandoned = running()
+    abandoned.handle(events.Abandoned("the store is gone"), 3.0)
+    assert abandoned.keeps_everything
