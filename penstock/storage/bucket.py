@@ -13,10 +13,11 @@ import time
 from typing import Any, Callable, Sequence, TypeVar
 
 from penstock.common.options import ObjectStoreOptions
+from penstock.storage.arrow_listing import ArrowListing
 from penstock.storage.bucket_answers import answer_of
 from penstock.storage.bucket_clients import Clients, clients_of, import_obstore
 from penstock.storage.bucket_requests import PAUSE_S, BucketRequests
-from penstock.storage.location import AZURE, RemoteLocation
+from penstock.storage.location import AZURE, GS, RemoteLocation
 from penstock.storage.store import (
     DELETED_AT_ONCE,
     TEMPORARY_GRACE_S,
@@ -26,6 +27,7 @@ from penstock.storage.store import (
     ObjectWriter,
     RangeMissing,
     StoreError,
+    UnnameableKey,
     checked,
     delete_each,
     write_whole,
@@ -58,6 +60,7 @@ class BucketStore:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._location = location
+        self._settings = settings
         self._requests = BucketRequests(location, clients, settings, sleep)
         self._obstore = import_obstore(location.uri, location.kind)
         self._prefix = f"{location.path}/" if location.path else ""
@@ -181,7 +184,10 @@ class BucketStore:
         def listed() -> builtins.list[Any]:
             return [found for batch in self._obstore.list(self._client, folder) for found in batch]
 
-        found = self._requests.call("list", prefix, listed)
+        try:
+            found = self._requests.call("list", prefix, listed)
+        except UnnameableKey as refused:
+            found = self._arrow_listing(refused).objects(folder)
         markers = self._markers({each["path"]: each["size"] for each in found}, folder or "")
         return sorted(
             Found(each["path"].removeprefix(self._prefix), each["size"], each["last_modified"].timestamp())
@@ -208,8 +214,19 @@ class BucketStore:
 
     def folders(self, prefix: str, with_links: bool = True) -> builtins.list[str]:
         folder = self._folder(prefix)
-        listed = self._requests.call("list", prefix, lambda: self._obstore.list_with_delimiter(self._client, folder))
-        return sorted(path.rpartition("/")[2] for path in listed["common_prefixes"])
+        try:
+            listed = self._requests.call(
+                "list", prefix, lambda: self._obstore.list_with_delimiter(self._client, folder)["common_prefixes"]
+            )
+        except UnnameableKey as refused:
+            listed = self._arrow_listing(refused).folders(folder)
+        return sorted(path.rpartition("/")[2] for path in listed)
+
+    def _arrow_listing(self, refused: UnnameableKey) -> ArrowListing:
+        """Return another way to list than the client's, which has refused to. Raises `refused` if there is none."""
+        if self._location.kind in (GS, AZURE):
+            raise refused
+        return ArrowListing(self._location, self._settings)
 
     def _folder(self, prefix: str) -> str | None:
         return f"{self._prefix}{checked(prefix) if prefix else ''}".rstrip("/") or None

@@ -93,7 +93,11 @@ def _set(**values: Any) -> dict[str, Any]:
 # ---- Amazon S3, and what speaks as it does ----------------------------------------------------------------------
 
 
-def _amazon(obstore: Any, bucket: RemoteLocation, settings: StoreSettings) -> tuple[Callable[..., Any], str]:
+def amazon_settings(
+    bucket: RemoteLocation, settings: StoreSettings
+) -> tuple[dict[str, Any], Callable[[], Mapping[str, Any]] | None]:
+    """Return the settings of a client of S3, under obstore's names, and the provider of its credentials, if they are no
+    settings. Raises `StoreError`."""
     endpoint = settings.get(ObjectStoreOptions.S3_ENDPOINT) or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     region = settings.get(ObjectStoreOptions.S3_REGION) or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
     config = _set(
@@ -109,13 +113,17 @@ def _amazon(obstore: Any, bucket: RemoteLocation, settings: StoreSettings) -> tu
     by_path = settings.get(ObjectStoreOptions.S3_PATH_STYLE_ACCESS) or endpoint is not None
     config["virtual_hosted_style_request"] = not by_path
     config["disable_bulk_delete"] = True  # not every service has bulk deletion, and we delete one object at a time
-    provider = None if "access_key_id" in config else _amazon_credentials()
+    return config, None if "access_key_id" in config else _amazon_credentials()
+
+
+def _amazon(obstore: Any, bucket: RemoteLocation, settings: StoreSettings) -> tuple[Callable[..., Any], str]:
+    config, provider = amazon_settings(bucket, settings)
 
     def make(**options: Any) -> Any:
         given = {} if provider is None else {"credential_provider": provider}
         return obstore.store.S3Store(bucket.authority, config=config, **options, **given)
 
-    return make, endpoint or f"S3 in {region or 'us-east-1'}"
+    return make, config.get("endpoint") or f"S3 in {config.get('region') or 'us-east-1'}"
 
 
 def _amazon_credentials() -> Callable[[], Mapping[str, Any]] | None:

@@ -15,7 +15,7 @@ from penstock.common.options import ObjectStoreOptions
 from penstock.storage.bucket_answers import Answer, answer_of
 from penstock.storage.bucket_clients import Clients, import_obstore
 from penstock.storage.location import RemoteLocation
-from penstock.storage.store import ObjectExists, ObjectMissing, StoreAway, StoreError, StoreRefused
+from penstock.storage.store import ObjectExists, ObjectMissing, StoreAway, StoreError, StoreRefused, UnnameableKey
 from penstock.storage.store_settings import StoreSettings
 
 T = TypeVar("T")
@@ -114,5 +114,5 @@ class BucketRequests:
             why = f"{clients.service} does not answer ({answer}{tried}): check that it runs, and {clients.endpoint_key}"
         else:
             why = f"{clients.service} answers {answer}{tried}"
-        kind = StoreAway if answer.is_transient else StoreError
+        kind = UnnameableKey if answer.unnameable else StoreAway if answer.is_transient else StoreError
         return kind(f"cannot {verb} {self.uri(path)}: {why}")

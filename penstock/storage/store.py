@@ -32,6 +32,10 @@ class DirectoryMissing(StoreError):
     """Signals that the directory of the store does not exist (yet)."""
 
 
+class UnnameableKey(StoreError):
+    """Signals that a listing has a key that the client cannot ask for, because a part of it is empty or dotted."""
+
+
 class StoreRefused(StoreError):
     """Signals that nothing was written, and nothing will be: a full disk, a missing permission."""
 

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import re
+import urllib.request
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -213,13 +214,28 @@ def test_objects_that_mark_folders_are_no_files(moto: Server) -> None:
 
 
 @pytest.mark.parametrize("key", ["in//b.txt", "in/./b.txt", "in/deeper//x/y.txt"])
-def test_an_object_that_cannot_be_listed_is_named_at_once(moto: Server, key: str) -> None:
+def test_an_object_that_cannot_be_named_is_left_out_with_a_warning(
+    moto: Server, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = Folder(moto, **{"penstock.checkpoint-storage.retry-timeout": "1 h"})
-    put_raw(moto, folder, "in/a.txt", key)
-    named = rf"an object with the key '\S+/{re.escape(key)}', a part of which is empty or dotted.*rename or delete"
-    with pytest.raises(SourceError, match=named):
-        folder.lines("in").validate()
+    put_raw(moto, folder, "in/a.txt", "in/deeper/", "in/deeper/c.txt", "in/empty/", key)
+    folder.store.put("in/none.txt", [b""])
+    assert read_all(folder.lines("in")) == ["in/a.txt", "in/deeper/c.txt"]
+    assert re.search(rf"left out '\S+/{re.escape(key)}', because a part of the key is empty or dotted", caplog.text)
+    assert folder.store.list("in") == ["in/a.txt", "in/deeper/c.txt", "in/none.txt"]
+    assert folder.store.folders("in") == ["deeper", "empty"]
     assert read_all(folder.lines("in/a.txt")) == ["in/a.txt"]
+
+
+def test_in_other_stores_such_an_object_is_named_at_once(gcs: Server) -> None:
+    folder = Folder(gcs, **{"penstock.checkpoint-storage.retry-timeout": "1 h"})
+    folder.put(a=b"a\n")
+    name = folder.uri.removeprefix(f"{gcs.uri(BUCKET)}/")
+    url = f"{gcs.options['penstock.checkpoint-storage.gs.endpoint']}/{BUCKET}/{name}//b.txt"
+    put = urllib.request.Request(url, b"b", {"Authorization": "Bearer none"}, method="PUT")
+    urllib.request.urlopen(put, timeout=10).close()
+    with pytest.raises(SourceError, match=r"an object with the key '\S+//b.txt', a part of which .*rename or delete"):
+        folder.lines("").validate()
 
 
 # ---- what fails, on moto --------------------------------------------------------------------------------------------
