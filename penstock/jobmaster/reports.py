@@ -358,6 +358,7 @@ class Reporter:
         self.rescales: Callable[[], tuple[RescaleReport, ...]] = tuple
         self._drain = _DrainView()
         self.counter = 0
+        self._has_run = False
         self._shown: tuple[Any, ...] = ()
         self._report: JobReport
         """The last one, made of `_shown`: given again where nothing has changed since."""
@@ -416,6 +417,7 @@ class Reporter:
 
     def build(self) -> JobReport:
         life, checkpoints = self._lifecycle, self._checkpoints
+        self._has_run = self._has_run or life.state == "RUNNING"
         shown = (
             self._job_id,
             self._graph.name,
@@ -435,6 +437,7 @@ class Reporter:
             tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),
             self.rescales(),
+            self._has_run,
         )
         if shown != self._shown:
             self._shown, self._report = shown, JobReport(*shown)

@@ -126,3 +126,5 @@ class JobReport:
     draining: DrainingReport | None = None
     """The drain of the newest generation; None where it had nothing to drain."""
     rescales: tuple[RescaleReport, ...] = ()
+    has_run: bool = False
+    """True once the job has been RUNNING, whatever it is now."""

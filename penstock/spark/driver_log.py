@@ -62,7 +62,7 @@ class DriverLog:
             self._terminal.tell(status_line(report, time.time() * 1000))
 
     def _news(self, report: JobReport) -> Iterator[str]:
-        if not self._has_run and report.state == "RUNNING":
+        if not self._has_run and report.has_run:
             self._has_run, self._told_s = True, time.monotonic()
             slots = f"{self._slots} slot{'' if self._slots == 1 else 's'}"
             yield f"running with {slots} after {time.monotonic() - self._began_s:.1f} s"

@@ -16,7 +16,7 @@ from penstock.spark.driver_log import DriverLog, status_line
 from penstock.spark.terminal import Terminal
 
 BEGUN = JobReport("id", "orders", "CREATED", 0, 0, (), (), 0, 0, (), 2, 0)
-RUNNING = replace(BEGUN, state="RUNNING", generation=1)
+RUNNING = replace(BEGUN, state="RUNNING", generation=1, has_run=True)
 SAVEPOINT = CheckpointReport(4, "in_progress", 0, None, None, True, 0, 0, 0, 0, None, is_savepoint=True)
 RECOVERY = RecoveryReport(2, 0, "a slot was lost", None, None)
 
@@ -27,11 +27,11 @@ class Log:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, interval_s: float = 0.0) -> None:
         self._stream = io.StringIO()
         monkeypatch.setattr(sys, "stderr", self._stream)
-        self._report = BEGUN
-        self.log = DriverLog(Terminal("orders"), lambda: self._report, 2, interval_s)
+        self.report = BEGUN
+        self.log = DriverLog(Terminal("orders"), lambda: self.report, 2, interval_s)
 
     def of(self, report: JobReport) -> list[str]:
-        self._report = report
+        self.report = report
         self.log._look()
         return self.taken()
 
@@ -63,6 +63,15 @@ def test_each_event_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     log.log.end("FINISHED", "")
     [ended] = log.taken()
     assert ended.startswith("the job is FINISHED after ")
+
+
+def test_a_job_that_has_run_between_two_looks_leaves_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled, or rescaled, within a fifth of a second."""
+    log = Log(monkeypatch)
+    log.report = replace(RUNNING, state="CANCELED")
+    log.log.end("CANCELED", "")
+    running, ended = log.taken()
+    assert running.startswith("running with 2 slots after ") and ended.startswith("the job is CANCELED after ")
 
 
 def test_a_line_says_now_and_then_that_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
