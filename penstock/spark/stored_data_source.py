@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -48,7 +49,13 @@ class _FilesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if self._files:
-            yield from _batches(self._files[partition.value], self._settings, to_arrow_schema(self._schema))
+            yield from _batches(self._files[partition.value], self._settings, _arrow_schema(self._schema))
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the schema of the batches that Spark expects: instants are in UTC, which PySpark 4.0 takes for granted."""
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
 
 
 def _batches(path: str, settings: StoreSettings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
