@@ -138,7 +138,8 @@ def test_commands_inspect_verify_and_compare_checkpoints_in_a_bucket(stopped: St
     told = next(state for state in json.loads(shown.stdout)["states"] if state["name"] == "count")
     changed = [key for key in after if before[key] != after[key]]
     assert (told["added"], told["removed"], told["changed"]) == (0, 0, len(changed)) and changed
-    assert set(told["examples"]["changed"]) == set(map(repr, changed))
+    examples = {example["key"]: (example["before"], example["after"]) for example in told["examples"]["changed"]}
+    assert examples == {repr(key): (repr(before[key]), repr(after[key])) for key in changed}
     assert penstock_state("diff", stopped.newest, job).exit_code == 0, "the newest is the job's"
 
 
