@@ -22,7 +22,7 @@ from tests.spark.test_savepoints import UNALIGNED, WAIT_S, finish
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-REPORTED = re.compile(r"^  (\S+)\[(\d+) -> (\d+)\]: (\d+) rows, \d+ bytes$", re.MULTILINE)
+REPORTED = re.compile(r"^\S+ WARN \[given up\]   (\S+)\[(\d+) -> (\d+)\]: (\d+) rows, \d+ bytes$", re.MULTILINE)
 
 
 def edge_to(metadata: Metadata, name: str) -> str:

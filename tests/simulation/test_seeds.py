@@ -1,5 +1,5 @@
 """Runs random clusters under random faults: a few, so that pytest alone sees what is broken for many. `make test` and
-`make test-thorough` run 800 by the command line, most of them others each day. A seed means another run as soon as
+`make test-thorough` run 820 by the command line. A seed means another run as soon as
 anything is drawn otherwise, so what one has found is kept as a named scenario or a plan, not by its number.
 """
 
