@@ -22,6 +22,7 @@ ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
 
 SPREAD = (
+    "chaos/test_driver_kills.py",
     "simulation/test_kept_plans.py",
     "simulation/test_plans.py",
     "simulation/test_scenarios.py",
@@ -51,6 +52,9 @@ BEHIND_EACH_OTHER = [
 ]
 """Longest first. The files of one line share a Spark, too: see `shared_spark.py`."""
 
+FIRST = "chaos/test_driver_kills.py"
+"""Its tests last for minutes each, start their own drivers, and begin before all others."""
+
 _HERE = Path(__file__).parent
 
 _PLACES = {name: (row, column) for row, names in enumerate(BEHIND_EACH_OTHER) for column, name in enumerate(names)}
@@ -72,6 +76,8 @@ _SLOW, _THOROUGH = _named(SLOW), _named(THOROUGH)
 def _order(item: pytest.Item) -> tuple[int, int]:
     """Return the place of an item: those of files that are named come first, then those that may run anywhere."""
     file = item.path.as_posix()
+    if file.endswith(FIRST):
+        return -1, 0
     return _PLACES.get(_name(file), (len(BEHIND_EACH_OTHER), 0 if file.endswith(SPREAD) else 1))
 
 
