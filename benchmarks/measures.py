@@ -1,4 +1,4 @@
-"""Declares what is claimed. A title names one measure, and one row of the newest figures in HISTORY.md."""
+"""Declares the measures. A title names one of them, and its row of the newest figures in HISTORY.md."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ FOREVER_MS = 1e12
 
 @dataclass
 class World:
-    """Holds what outlives drivers: the store, and what the sink has committed."""
+    """Holds the parts that outlive drivers: the store, and the sink's commits."""
 
     store: LogStore = field(default_factory=LogStore)
     segments: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Tests what `python -m simulation` prints."""
+"""Tests the output of `python -m simulation`."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Installed:
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 
     def run(self, arguments: Sequence[str | Path]) -> str:
-        """Return what Python prints with these arguments, in a folder that is not ours."""
+        """Return Python's output with these arguments, in a folder that is not ours."""
         surroundings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         done = subprocess.run(
             [self.python, *arguments],

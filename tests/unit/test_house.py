@@ -241,7 +241,7 @@ def test_benchmarks_and_examples_import_what_a_user_can() -> None:
 
 
 def test_functions_stay_small() -> None:
-    """Limits what has to be understood at once. A file or a class is as long as its concept."""
+    """Limits the code that has to be understood at once. A file or a class is as long as its concept."""
     lengths = {
         f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in python_files(*OURS, "tests", "benchmarks", "examples", "tools")

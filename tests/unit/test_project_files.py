@@ -76,6 +76,15 @@ def test_links_lead_to_files(document: str) -> None:
     assert not missing, f"{document} links to {missing}"
 
 
+INTERNALS = ["ARCHITECTURE.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/internals/"))]
+
+
+@pytest.mark.parametrize("document", INTERNALS)
+def test_files_that_a_page_names_exist(document: str) -> None:
+    named = re.findall(r"`((?:[\w.]+/)+\w+\.py)`", (ROOT / document).read_text(encoding="utf-8"))
+    assert not [name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "penstock"))]
+
+
 def test_the_readmes_programs_compile() -> None:
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     assert programs

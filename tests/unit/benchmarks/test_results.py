@@ -30,7 +30,7 @@ def test_the_table_says_what_when_and_of_which_revision() -> None:
 
 
 def test_the_page_and_its_chart_are_made_of_the_table() -> None:
-    """Fails where one was changed alone; `results_page.write` makes them again."""
+    """Fails if one was changed alone; `results_page.write` makes them again."""
     rows = Table.of(TEXT).rows
     assert page(rows) == RESULTS.read_text(encoding="utf-8")
     assert chart(rows) == (HERE / CHART).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tests what the life of a job and its checkpoints tell each other, in one machine."""
+"""Tests the events between the life of a job and its checkpoints, in one machine."""
 
 from __future__ import annotations
 
