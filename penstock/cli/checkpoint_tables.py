@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from penstock.cli.store_access import has_object, open_store
-from penstock.jobmaster.restore import check_segments
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence, stopped_with
 from penstock.protocol.values.metadata import Metadata
-from penstock.storage.damage import kind_of
+from penstock.storage.damage import check_segments, kind_of
 from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, log_path
 from penstock.storage.location import location, parent_of
 from penstock.storage.log import Entry, look_at_log, read_log

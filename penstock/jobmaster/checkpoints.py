@@ -7,6 +7,7 @@ canonical: slots are notified, sinks commit, what it subsumes is deleted. A chec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,21 +15,19 @@ from typing import Any
 import msgspec
 
 from penstock.common.job_execution import CheckpointFailed
+from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.assembly import NotCovered, assemble, committables_of, confirmed_id, without_committables
 from penstock.jobmaster.commits import CommitQueue
-from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.events import CheckpointAnswer
-from penstock.jobmaster.generations import RunningGeneration
+from penstock.jobmaster.current_job import CurrentJob, Driver, RestorePoint
+from penstock.jobmaster.generations import EnumeratorFailed, FinalPositions, RunningGeneration
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import CheckpointAnswer, MasterPorts
 from penstock.jobmaster.reports import CheckpointHistory, FailedCheckpoints
 from penstock.jobmaster.rescales import Rescales
-from penstock.jobmaster.restore import RestorePoint
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
-from penstock.jobmaster.sources import EnumeratorFailed, FinalPositions
 from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver.commit_order import committables_of, confirmed_id, without_committables
+from penstock.protocol.driver.coverage import verify
 from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
     CheckpointEffect,
@@ -42,6 +41,7 @@ from penstock.protocol.driver.driver_effects import (
     StillPublishing,
     TriggerCheckpoint,
 )
+from penstock.protocol.driver.joined_acks import joined
 from penstock.protocol.driver.published_checkpoints import Follow, PublishedKind
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.log_operations import Conversation
@@ -56,8 +56,10 @@ from penstock.protocol.log.publication import (
 from penstock.protocol.values import messages
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.messages import CheckpointEnded, EndSources
-from penstock.protocol.values.metadata import Committable, EnumeratorState, Metadata
+from penstock.protocol.values.metadata import FORMAT_VERSION, Committable, EnumeratorState, Metadata
 from penstock.protocol.values.reasons import FailureReason
+from penstock.storage.layout import metadata_path
+from penstock.storage.metadata_file import encode_metadata, metadata_crc
 
 _WHY_REFUSED = {
     FailureReason.NOT_ALL_TASKS_RUNNING: "the job is not running (it starts, or restarts); try again",
@@ -359,3 +361,61 @@ class Checkpoints:
 def _own_committables(metadata: Metadata) -> list[Committable]:
     """Return the output that this checkpoint is the first to name."""
     return committables_of(metadata)[len(metadata.unconfirmed_commits) :]
+
+
+VIOLATIONS_NAMED_MAX = 5
+
+
+class NotCovered(Exception):
+    """Signals that the stored elements do not cover the in-flight data, or name a segment that may be deleted: a bug of
+    ours. Names the channels, or the segments.
+    """
+
+
+def assemble(
+    graph: JobGraph,
+    job_id: str,
+    job_name: str,
+    incarnation: str,
+    publish: PublishCheckpoint,
+    trigger_wall_ms: int,
+    enumerators: Sequence[EnumeratorState],
+    unconfirmed: Sequence[Committable],
+    draining: bool = False,
+    newest_id: int = 0,
+    earlier: frozenset[str] = frozenset(),
+) -> NewCheckpoint:
+    """Build the metadata. `draining`: whether the job was draining when the checkpoint was triggered. `newest_id`: the
+    newest canonical checkpoint, whose output is committed or among `unconfirmed`. `earlier`: the segments of its
+    predecessor, which it may name besides its own. Raises `NotCovered`.
+    """
+    segments, subtasks = joined(publish.acks)
+    own = frozenset[str]().union(*(ack.own for ack in publish.acks))
+    if foreign := sorted({segment.path for segment in segments} - own - earlier):
+        raise NotCovered(f"it names segments that nothing keeps for it: {', '.join(foreign[:VIOLATIONS_NAMED_MAX])}")
+    violations = verify(graph.edges, subtasks, draining)
+    if violations:
+        more = len(violations) - VIOLATIONS_NAMED_MAX
+        named = "; ".join(violations[:VIOLATIONS_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+        raise NotCovered(f"in-flight data is incomplete: {named}")
+    checkpoint_id = publish.barrier.checkpoint_id
+    metadata = Metadata(
+        FORMAT_VERSION,
+        job_id,
+        job_name,
+        checkpoint_id,
+        publish.generation.fence,
+        publish.generation.counter,
+        incarnation,
+        trigger_wall_ms,
+        draining,
+        vertex_shapes(graph),
+        edge_shapes(graph),
+        segments,
+        without_committables(subtasks, newest_id),
+        list(enumerators),
+        list(unconfirmed),
+        publish.is_final,
+    )
+    data = encode_metadata(metadata)
+    return NewCheckpoint(metadata, metadata_path(checkpoint_id), data, metadata_crc(data))

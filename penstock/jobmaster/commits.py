@@ -12,7 +12,7 @@ from penstock.common.failures import describe
 from penstock.connectors.base import Committer, PermanentError, SinkError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind
-from penstock.jobmaster.master_ports import BlockingWork
+from penstock.jobmaster.ports import BlockingWork
 from penstock.protocol.driver.commit_order import (
     Added,
     Commit,

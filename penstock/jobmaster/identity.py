@@ -28,6 +28,7 @@ from penstock.storage.layout import LOG_FOLDER, METADATA_NAME, is_unfinished_sav
 from penstock.storage.location import location
 from penstock.storage.log import Entry, log_length, look_at_log
 from penstock.storage.metadata_file import read_metadata
+from penstock.storage.opening import OpenStore
 from penstock.storage.store import DirectoryMissing, ObjectMissing, ObjectStore, StoreAway, StoreError
 
 
@@ -74,8 +75,6 @@ def _look(log: list[Entry]) -> tuple[bool, Ended | None, str | None]:
 
 LATEST = "latest"
 
-OpenStore = Callable[[str, bool], ObjectStore]
-"""(directory, whether to create it) -> its store. Raises `StoreError`."""
 
 _CHECKPOINT = re.compile(rf"(.*?)/?chk-(\d+)(?:/{METADATA_NAME})?")
 _LISTED_MAX = 20

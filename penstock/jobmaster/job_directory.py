@@ -16,9 +16,8 @@ import msgspec
 
 from penstock.common.clock import Clock
 from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.identity import CheckpointToStartFrom, OpenStore
-from penstock.jobmaster.master_ports import BlockingWork, MasterPorts
-from penstock.jobmaster.restore import open_own
+from penstock.jobmaster.identity import CheckpointToStartFrom
+from penstock.jobmaster.ports import BlockingWork, MasterPorts
 from penstock.protocol.log.log_operations import (
     AppendEntry,
     Conversation,
@@ -45,6 +44,7 @@ from penstock.storage.layout import LOG_FOLDER, SHARED_FOLDER, LogName, SegmentN
 from penstock.storage.log import encode_entry, read_entry
 from penstock.storage.memory import MemoryStore
 from penstock.storage.metadata_file import list_metadata, read_metadata
+from penstock.storage.opening import OpenStore, open_own
 from penstock.storage.sealed import DamagedObject, NewerFormat
 from penstock.storage.store import (
     TEMPORARY_GRACE_S,

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
-from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.events import JobOutcome
+from penstock.jobmaster.current_job import CurrentJob, Driver
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.master_ports import MasterPorts, ProcessLinks
+from penstock.jobmaster.ports import JobOutcome, MasterPorts, ProcessLinks
 from penstock.protocol.driver.ending import (
     STORAGE_TIMEOUT_MS,
     AwaitCommits,

@@ -15,30 +15,28 @@ from penstock.common.configuration import Configuration
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.checkpoints import Checkpoints
 from penstock.jobmaster.commits import CommitFailed, CommitQueue
-from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.events import (
+from penstock.jobmaster.current_job import CurrentJob, Driver, JobSettings, restart_strategy
+from penstock.jobmaster.generations import FinalPositions, Generations, RunningGeneration
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_directory import JobDirectory
+from penstock.jobmaster.job_ending import JobEnding
+from penstock.jobmaster.job_recovery import START_ELSEWHERE, JobRecovery, damage_text
+from penstock.jobmaster.ports import (
     CancelRequested,
     CheckpointRequested,
     Event,
     JobOutcome,
     LinkLost,
+    MasterPorts,
     MessageReceived,
+    ProcessLinks,
+    RefreshingWork,
     RescaleRequested,
     SavepointRequested,
 )
-from penstock.jobmaster.generations import Generations, RunningGeneration
-from penstock.jobmaster.identity import JobIdentity
-from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.job_ending import JobEnding
-from penstock.jobmaster.job_recovery import JobRecovery
-from penstock.jobmaster.job_settings import JobSettings, restart_strategy
-from penstock.jobmaster.master_ports import MasterPorts, ProcessLinks, RefreshingWork
 from penstock.jobmaster.reports import CheckpointHistory, Reporter
 from penstock.jobmaster.rescales import AdaptiveScheduler, Rescales
-from penstock.jobmaster.restore import START_ELSEWHERE, refusal
 from penstock.jobmaster.savepoints import Savepoints
-from penstock.jobmaster.sources import FinalPositions
 from penstock.monitoring.report import JobReport
 from penstock.protocol.driver import driver_effects as effects
 from penstock.protocol.driver import driver_events as events
@@ -176,7 +174,7 @@ class SlotMessages:
             detail = f"{failed.error} ({where})"
             if point.root is None:
                 directory = self._job.identity.directory
-                text = refusal(point.metadata, detail, self._job_directory.retained_paths, directory)
+                text = damage_text(point.metadata, detail, self._job_directory.retained_paths, directory)
             else:
                 where = (
                     point.root if point.path == METADATA_NAME else f"{point.root}/chk-{point.metadata.checkpoint_id}"
@@ -217,7 +215,7 @@ class JobMaster:
         self.lifecycle, self.coordinator = machine.lifecycle, machine.coordinator
         self.history = CheckpointHistory(settings.history_max, identity.directory)
         self.job_directory = JobDirectory(job, ports)
-        self._driver = driver = Driver(machine, ports.clock, self.job_directory, self._execute)
+        self._driver = driver = Driver(machine, ports.clock, self._execute)
         self._links = ProcessLinks(ports.links)
         self.running = RunningGeneration(self.lifecycle.roster, ports.links)
         self.commits = CommitQueue(

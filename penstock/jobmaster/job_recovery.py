@@ -1,27 +1,31 @@
-"""Executes the effects of `protocol.driver.recovery`: opens, takes over, reads and checks what a generation
-restores."""
+"""Finds the restore point of a generation: before anything is started, and again when the log is ours.
+
+The first check costs the user no start of Spark. It writes nothing. If it cannot read something for any reason other
+than its content (another driver may be deleting what it lists), `JobRecovery` reads it again when it owns the log.
+`JobRecovery` executes the effects of `protocol.driver.recovery`: opens, takes over, reads and checks. The functions
+block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import fitted_in_steps, left_of, refusal, without_channel_state
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.assembly import committables_of
 from penstock.jobmaster.commits import CommitQueue
-from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.fit import fitted_in_steps, nothing_to_resume, refusal
-from penstock.jobmaster.identity import CheckpointToStartFrom
+from penstock.jobmaster.current_job import CurrentJob, Driver, RestorePoint
+from penstock.jobmaster.generations import FinalPositions
+from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
 from penstock.jobmaster.job_directory import JobDirectory
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import MasterPorts
 from penstock.jobmaster.rescales import Rescales
-from penstock.jobmaster.restore import RestorePoint, check_log, damage, read_start, without_channel_state
-from penstock.jobmaster.sources import FinalPositions
 from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver.commit_order import committables_of
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.recovery import (
     Abandon,
@@ -54,9 +58,192 @@ from penstock.protocol.driver.recovery import (
     TakeOverLog,
     Warn,
 )
-from penstock.protocol.log.publication import PublicationError, TakenOver
-from penstock.storage.metadata_file import encode_metadata
-from penstock.storage.store import StoreRemoved
+from penstock.protocol.log.publication import LOG_EXISTS, PublicationError, TakenOver, unrestorable
+from penstock.protocol.restore.drained import undrained
+from penstock.protocol.restore.given_up import NOTHING, RowsToGiveUp
+from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
+from penstock.protocol.values.metadata import Metadata
+from penstock.storage.damage import DAMAGE, check_segments
+from penstock.storage.layout import LOG_FOLDER, metadata_path
+from penstock.storage.log import Entry, log_length, look_at_log, newest_checkpoint
+from penstock.storage.metadata_file import encode_metadata, read_metadata
+from penstock.storage.opening import OpenStore
+from penstock.storage.sealed import DamagedObject, NewerFormat
+from penstock.storage.store import DirectoryMissing, ObjectStore, StoreAway, StoreError, StoreRemoved
+
+START_ELSEWHERE = "Start from another savepoint or checkpoint; penstock state verify PATH shows whether one is whole"
+"""The way out of damage to what another job has left."""
+
+
+def read_start(open_store: OpenStore, start: CheckpointToStartFrom, give_up: RowsToGiveUp = NOTHING) -> RestorePoint:
+    """Read a checkpoint of another job, all of it, and check that it is complete but for rows in flight that a user
+    gives up. Raises `RestoreSourceError`.
+    """
+    try:
+        store = open_store(start.directory, False)
+        metadata = undrained(read_metadata(store, start.metadata_path))
+        check_segments(store, left_of(metadata, give_up)[0])
+        newest = None if start.is_savepoint else newest_checkpoint(store)
+    except StoreAway:
+        raise
+    except StoreError as error:
+        what = "savepoint" if start.is_savepoint else "checkpoint"
+        way_out = f". {START_ELSEWHERE}" if isinstance(error, DAMAGE) else ""
+        raise RestoreSourceError(
+            f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {what} {start.path} cannot be restored: {error}{way_out}"
+        ) from None
+    warning = None
+    if newest is not None and newest.checkpoint_id > metadata.checkpoint_id:
+        warning = (
+            f"starting from {start.path}, which is not the newest checkpoint of its job ({newest.checkpoint_id}): rows "
+            f"that were put out after checkpoint {metadata.checkpoint_id} are put out again"
+        )
+    return RestorePoint(metadata, encode_metadata(metadata), start.directory, warning, start.metadata_path)
+
+
+def check_log(store: ObjectStore) -> None:
+    """Raise `StoreRemoved` if nothing is left of the job's log, which has one entry at least: our own fence."""
+    if not store.list(LOG_FOLDER):
+        raise StoreRemoved(
+            f"the job's log ({LOG_FOLDER}/ in its directory) was removed while the job ran: nothing can be published "
+            "or resumed. Put it back with what was in it, or start the job afresh"
+        )
+
+
+def damage(store: ObjectStore, metadata: Metadata, retained: list[str], directory: str | None) -> str | None:
+    """Return why the job's own newest checkpoint cannot be restored and never will be; None if it can.
+
+    Raises `StoreError` where it cannot be said now.
+    """
+    try:
+        read_metadata(store, metadata_path(metadata.checkpoint_id))
+        check_segments(store, metadata)
+    except (*DAMAGE, NewerFormat) as error:
+        return damage_text(metadata, str(error), retained, directory)
+    return None
+
+
+def damage_text(metadata: Metadata, detail: str, retained: list[str], directory: str | None) -> str:
+    """Return the message for a job whose own newest checkpoint is damaged."""
+    path = metadata_path(metadata.checkpoint_id)
+    return unrestorable(metadata.checkpoint_id, detail, path, retained, directory or "")
+
+
+# ---- before anything is started ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """Names a checkpoint and the directory of the job that took it."""
+
+    metadata: Metadata
+    directory: str
+
+
+def check_fit(
+    graph: JobGraph,
+    identity: JobIdentity,
+    open_store: OpenStore,
+    ignore_unclaimed_state: bool,
+    give_up: RowsToGiveUp = NOTHING,
+    checkpointing: bool = True,
+    may_lower: bool = False,
+) -> FoundCheckpoint | None:
+    """Return the checkpoint that the job will be restored from, as far as it can be seen now. `checkpointing` and
+    `may_lower`: as `fitted_in_steps`.
+
+    Raises `RestoreSourceError` where it would be refused, or where a new job's directory has a log already."""
+    if not identity.resume and identity.directory is not None and _has_log(identity.directory, open_store):
+        raise RestoreSourceError(f"{PipelineOptions.FIXED_JOB_ID.key} {identity.job_id}: {LOG_EXISTS}")
+    found = checkpoint_to_restore(identity, open_store, give_up)
+    if found is not None:
+        try:
+            metadata, _ = without_channel_state(found.metadata, give_up)
+            fitted_in_steps(graph, metadata, ignore_unclaimed_state, checkpointing, may_lower)
+        except IncompatibleGraph as error:
+            raise _refused(refusal(error, found.metadata.checkpoint_id, give_up)) from None
+    return found
+
+
+def nothing_to_resume(job_id: str, state: str, savepoint: str | None = None) -> str:
+    """Return the message for a job that has ended. `savepoint`: what it was stopped with."""
+    if savepoint is not None:
+        return (
+            f"job {job_id} has ended ({state}): it was stopped with the savepoint {savepoint}. Start a new job from "
+            f"that (-s {savepoint}), under another id"
+        )
+    return (
+        f"job {job_id} has ended ({state}) and kept no checkpoint, so there is nothing to resume. Start it afresh, "
+        "without execution.state-recovery.path (-s) and under another id"
+    )
+
+
+def _has_log(directory: str, open_store: OpenStore) -> bool:
+    try:
+        return log_length(open_store(directory, False)) > 0
+    except DirectoryMissing:
+        return False
+    except (*DAMAGE, NewerFormat):
+        return True
+
+
+def checkpoint_to_restore(
+    identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiveUp = NOTHING
+) -> FoundCheckpoint | None:
+    """Return the checkpoint to restore, or None if there is none or the JobMaster is to say why not. Raises
+    `RestoreSourceError` where it would be refused, and `StoreAway`."""
+    directory, start = identity.directory, identity.start_from
+    if identity.resume and directory is not None:
+
+        def look(log: list[Entry]) -> FoundCheckpoint | CheckpointToStartFrom | None:
+            newest, ended, start = _newest(log)
+            if ended is not None and (newest is None or newest.path not in ended.retained):
+                if ended.state == "FINISHED" or newest is not None:
+                    savepoint = None if newest is None else newest.savepoint
+                    raise _refused(nothing_to_resume(identity.job_id, ended.state, savepoint))
+            elif newest is not None:
+                return FoundCheckpoint(_read(store, newest, directory), directory)
+            return start
+
+        try:
+            store = open_store(directory, False)
+            found = look_at_log(store, look)
+        except StoreAway:
+            raise
+        except StoreError:
+            return None
+        if isinstance(found, FoundCheckpoint):
+            return found
+        start = found
+    return None if start is None else FoundCheckpoint(read_start(open_store, start, give_up).metadata, start.directory)
+
+
+def _read(store: ObjectStore, newest: CheckpointEntry, directory: str) -> Metadata:
+    try:
+        return read_metadata(store, newest.path, newest.metadata_crc)
+    except (NewerFormat, DamagedObject) as error:
+        told = unrestorable(newest.checkpoint_id, str(error), newest.path, newest.retained, directory)
+        raise _refused(told) from None
+
+
+def _refused(text: str) -> RestoreSourceError:
+    return RestoreSourceError(f"{StateRecoveryOptions.SAVEPOINT_PATH.key}: {text}")
+
+
+def _newest(log: list[Entry]) -> tuple[CheckpointEntry | None, Ended | None, CheckpointToStartFrom | None]:
+    """Return a job's newest checkpoint, its end after that, and, without a checkpoint, what it started from."""
+    ended = start = None
+    for entry in reversed(log):
+        if isinstance(entry, CheckpointEntry):
+            return entry, ended, None
+        if isinstance(entry, Ended):
+            ended = ended or entry
+        elif isinstance(entry, Fence) and start is None and entry.restored_from is not None:
+            start = CheckpointToStartFrom.parse(entry.restored_from)
+    return None, ended, start
+
+
+# ---- in the JobMaster ----------------------------------------------------------------------------------------------
 
 
 class JobRecovery:
@@ -131,7 +318,7 @@ class JobRecovery:
                 case Warn(text):
                     self._ports.console.warning(text)
                 case Prepared():
-                    driver.prepared()
+                    driver.handle(events.Prepared(directory.fence))
                 case Fail(cause):
                     driver.fail(FailureCause(cause))
                 case Abandon(error):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock.graph.describe import connector_of
 from penstock.graph.job_graph import JobGraph, Vertex
-from penstock.jobmaster.master_ports import Console
+from penstock.jobmaster.ports import Console
 from penstock.monitoring.report import (
     CheckpointReport,
     DrainingReport,

@@ -14,15 +14,13 @@ from itertools import count
 from penstock.common.job_execution import RescaleFailed
 from penstock.common.options import JobManagerOptions
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import Fit, fitted, fitted_in_steps
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.rescaled_graph import RescaleRefused, rescaled
-from penstock.jobmaster.current_job import CurrentJob
-from penstock.jobmaster.driver import Driver
-from penstock.jobmaster.events import RescaleOrder
-from penstock.jobmaster.fit import Fit, fitted, fitted_in_steps
+from penstock.jobmaster.current_job import CurrentJob, Driver
 from penstock.jobmaster.generations import RunningGeneration
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import MasterPorts, RescaleOrder
 from penstock.monitoring.report import RescaleReport
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver import rescaling

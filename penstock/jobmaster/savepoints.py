@@ -18,18 +18,18 @@ from penstock.common.clock import Clock
 from penstock.common.job_execution import SavepointFailed
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.events import Answer, SavepointOrder
-from penstock.jobmaster.identity import JobIdentity, OpenStore
-from penstock.jobmaster.master_ports import BlockingWork
+from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.ports import Answer, BlockingWork, SavepointOrder
 from penstock.jobmaster.reports import CheckpointHistory
-from penstock.jobmaster.restore import check_segments
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.metadata import Metadata
+from penstock.storage.damage import check_segments
 from penstock.storage.layout import METADATA_NAME, SAVEPOINT_PREFIX, is_savepoint_segment, metadata_path
 from penstock.storage.location import location
 from penstock.storage.metadata_file import encode_metadata, metadata_crc
+from penstock.storage.opening import OpenStore
 from penstock.storage.store import ObjectStore, StoreError
 
 NAMES_MAX = 8

@@ -17,7 +17,7 @@ DRIVER_SLOT = -1
 
 
 class ControlServer:
-    """Implements `penstock.jobmaster.master_ports.SlotLinks`. `on_message(process, message)` and `on_lost(process,
+    """Implements `penstock.jobmaster.ports.SlotLinks`. `on_message(process, message)` and `on_lost(process,
     detail)` are called in the I/O thread; `on_lost` not for a link that this end has closed."""
 
     def __init__(

@@ -28,8 +28,8 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import PenstockOptions, StateRecoveryOptions
 from penstock.connectors.base import SourceError
 from penstock.graph.job_graph import JobGraph, Operator
-from penstock.jobmaster.fit import FoundCheckpoint
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.job_recovery import FoundCheckpoint
 from penstock.protocol.driver.row_folders import Release, released_folders
 from penstock.spark.data_frame_sink import DataFrameSink
 from penstock.spark.data_frame_source import DataFrameSource

@@ -80,7 +80,7 @@ def _nothing() -> None:
 
 
 class OrderedWork:
-    """Implements `penstock.jobmaster.master_ports.BlockingWork` with one thread; results come back into the loop."""
+    """Implements `penstock.jobmaster.ports.BlockingWork` with one thread; results come back into the loop."""
 
     def __init__(self, loop: DriverLoop, name: str = "penstock-work") -> None:
         self._loop = loop

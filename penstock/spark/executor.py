@@ -22,18 +22,16 @@ from penstock.common.options import (
 )
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.jobmaster.fit import FoundCheckpoint, check_fit
+from penstock.jobmaster.current_job import JobSettings
 from penstock.jobmaster.identity import (
     LATEST,
     JobIdentity,
-    OpenStore,
     RestoreSourceError,
     identify,
     is_available,
     look_whether_over,
 )
-from penstock.jobmaster.job_settings import JobSettings
-from penstock.jobmaster.restore import open_own
+from penstock.jobmaster.job_recovery import FoundCheckpoint, check_fit
 from penstock.protocol.driver.row_folders import Release
 from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.ended_job import EndedJobClient, how_it_ended
@@ -45,6 +43,7 @@ from penstock.spark.storage_wait import look_at_storage
 from penstock.spark.submission import ship_modules
 from penstock.spark.terminal import Terminal
 from penstock.spark.versions import check_pyspark
+from penstock.storage.opening import OpenStore, open_own
 
 check_pyspark(PYSPARK_VERSION, sys.version_info[:2])
 

@@ -22,21 +22,21 @@ from penstock.common.options import (
     SlotOptions,
 )
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.events import (
+from penstock.jobmaster.identity import JobIdentity, is_available, look_whether_over
+from penstock.jobmaster.ports import (
     CancelRequested,
     CheckpointAnswer,
     CheckpointRequested,
     Event,
     JobOutcome,
     LinkLost,
+    MasterPorts,
     MessageReceived,
     RescaleOrder,
     RescaleRequested,
     SavepointOrder,
     SavepointRequested,
 )
-from penstock.jobmaster.identity import JobIdentity, OpenStore, is_available, look_whether_over
-from penstock.jobmaster.master_ports import MasterPorts
 from penstock.network.control_server import ControlServer
 from penstock.network.io_loop import IoLoop
 from penstock.protocol.driver.slot_packing import Patience, SlotPacking
@@ -56,7 +56,7 @@ from penstock.spark.spark_slots import SparkSlots
 from penstock.spark.spark_watch import SparkWatch, why_gone
 from penstock.spark.system_clock import SystemClock
 from penstock.spark.terminal import Progress, Terminal, TerminalConsole
-from penstock.storage.opening import open_store
+from penstock.storage.opening import OpenStore, open_store
 from penstock.storage.store_settings import StoreSettings
 
 if TYPE_CHECKING:

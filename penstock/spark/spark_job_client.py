@@ -23,7 +23,7 @@ from penstock.common.job_execution import (
     SavepointFailed,
 )
 from penstock.common.job_id import JobID
-from penstock.jobmaster.events import CheckpointAnswer, JobOutcome, RescaleOrder, SavepointOrder
+from penstock.jobmaster.ports import CheckpointAnswer, JobOutcome, RescaleOrder, SavepointOrder
 from penstock.monitoring.report import JobReport
 from penstock.protocol.driver.savepoint import Alignment
 from penstock.spark.terminal import Terminal

@@ -15,7 +15,7 @@ _of_all_jobs: list[SparkSlots] = []
 
 
 class SparkSlots:
-    """Implements `penstock.jobmaster.master_ports.SlotSubmitter` with a keeper per slot.
+    """Implements `penstock.jobmaster.ports.SlotSubmitter` with a keeper per slot.
 
     `body(slot, submission, relieves)` gives what the Spark task calls (with its iterator, which it ignores); it is
     pickled. `relieves`: another process still plays the slot.

@@ -6,6 +6,7 @@ It also checks that the store offers what exactly-once needs.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from penstock.storage.local import LocalStore
 from penstock.storage.location import HDFS, local_path, remote_location
@@ -13,6 +14,9 @@ from penstock.storage.store import BrowsableStore, ObjectExists, ObjectStore, St
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings
 
 PROBE_FOLDER = "probe"
+
+OpenStore = Callable[[str, bool], ObjectStore]
+"""(directory, whether to create it) -> its store. Raises `StoreError`."""
 
 
 def open_store(
@@ -55,3 +59,10 @@ def probe(store: ObjectStore) -> None:
             )
     finally:
         store.delete(path)
+
+
+def open_own(open_store: OpenStore, directory: str) -> ObjectStore:
+    """Open the job's directory, creating it if needed, and check that it is writable. Raises `StoreError`."""
+    store = open_store(directory, True)
+    probe(store)
+    return store

@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from penstock.common.options import CheckpointingOptions, NetworkOptions
-from penstock.jobmaster.events import JobOutcome
+from penstock.jobmaster.ports import JobOutcome
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import Metadata
 from penstock.protocol.values.reasons import FailureReason

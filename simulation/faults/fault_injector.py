@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from penstock.jobmaster.events import CancelRequested, CheckpointRequested, SavepointRequested
+from penstock.jobmaster.ports import CancelRequested, CheckpointRequested, SavepointRequested
 from penstock.protocol.driver.savepoint import Alignment
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
 from penstock.graph.rescaled_graph import RescaleRefused, rescaled
-from penstock.jobmaster.events import RescaleOrder, RescaleRequested, SavepointOrder
+from penstock.jobmaster.ports import RescaleOrder, RescaleRequested, SavepointOrder
 from penstock.protocol.driver.savepoint import Alignment
 from penstock.protocol.values.reasons import FailureReason
 from simulation.jobs.workload import Workload

@@ -23,11 +23,12 @@ from penstock.connectors.base import (
     encode_split,
 )
 from penstock.graph.job_graph import JobGraph, Operator
-from penstock.jobmaster.events import JobOutcome
-from penstock.jobmaster.fit import FoundCheckpoint, checkpoint_to_restore
-from penstock.jobmaster.identity import JobIdentity, OpenStore, RestoreSourceError
+from penstock.jobmaster.identity import JobIdentity, RestoreSourceError
+from penstock.jobmaster.job_recovery import FoundCheckpoint, checkpoint_to_restore
+from penstock.jobmaster.ports import JobOutcome
 from penstock.protocol.driver.row_folders import Release, released_folders
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST
+from penstock.storage.opening import OpenStore
 from penstock.storage.store import ObjectExists, StoreError
 from simulation.jobs.ranges import RangesReader, RangesSource, SplitsWithBacklog
 from simulation.world import world_hooks

@@ -94,7 +94,7 @@ class ControlLink:
 
 
 class ControlNetwork:
-    """Holds all control connections of one driver. Implements `penstock.jobmaster.master_ports.SlotLinks`.
+    """Holds all control connections of one driver. Implements `penstock.jobmaster.ports.SlotLinks`.
 
     `on_message(process, message)` and `on_lost(process, detail)` are the driver's; `on_sent` gets the messages of slots
     as they send them, `on_told` those of the driver.

@@ -10,10 +10,9 @@ from typing import Any, Callable
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.events import Event, JobOutcome, LinkLost, MessageReceived
 from penstock.jobmaster.identity import identify
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import Event, JobOutcome, LinkLost, MasterPorts, MessageReceived
 from penstock.protocol.driver.slot_packing import Patience, SlotPacking
 from penstock.protocol.values.messages import Message, Register
 from penstock.protocol.values.reasons import FailureReason
@@ -31,7 +30,7 @@ _WAKE_UPS_MAX = 1_000
 
 
 class ScheduledWork:
-    """Implements `penstock.jobmaster.master_ports.BlockingWork`: one piece after the other. A piece is carried out at
+    """Implements `penstock.jobmaster.ports.BlockingWork`: one piece after the other. A piece is carried out at
     one moment and reported at a later one, and the process may be gone in between."""
 
     def __init__(self, world: World, process: Process, latency_ms: float) -> None:

@@ -190,7 +190,7 @@ class SlotProcess:
 
 
 class SlotKeeper:
-    """Implements `penstock.jobmaster.master_ports.SlotSubmitter` for one driver.
+    """Implements `penstock.jobmaster.ports.SlotSubmitter` for one driver.
 
     `return_ms`: how long a submission takes to start. `speculation`: share of submissions next to which a second
     attempt starts; `retries`: share of lost processes that Spark starts again within the same submission.

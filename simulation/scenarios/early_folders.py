@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.jobmaster.events import CancelRequested
+from penstock.jobmaster.ports import CancelRequested
 from penstock.storage.layout import FRAMES_FOLDER, LOG_FOLDER
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario

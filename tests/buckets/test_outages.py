@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.common.configuration import Configuration
-from penstock.jobmaster.identity import JobIdentity, OpenStore, RestoreSourceError, identify
+from penstock.jobmaster.identity import JobIdentity, RestoreSourceError, identify
 from penstock.protocol.values.log_entries import CheckpointEntry, Fence
 from penstock.spark.storage_wait import look_at_storage
 from penstock.storage.layout import log_path
 from penstock.storage.log import encode_entry
-from penstock.storage.opening import open_store
+from penstock.storage.opening import OpenStore, open_store
 from penstock.storage.store import StoreAway, StoreError
 from penstock.storage.store_settings import StoreSettings
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.common.job_client import JobClient
-from penstock.jobmaster.events import Event, MessageReceived
+from penstock.jobmaster.ports import Event, MessageReceived
 from penstock.network.control_server import ControlServer
 from penstock.protocol.driver.coordinator import CheckpointCoordinator
 from penstock.protocol.values.messages import Message

@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.jobmaster.assembly import committables_of, without_committables
-from penstock.jobmaster.driver import Driver
+from penstock.jobmaster.current_job import Driver
 from penstock.protocol.driver import commit_order
 from penstock.protocol.driver import driver_effects as effects
 from penstock.protocol.driver import driver_events as events
-from penstock.protocol.driver.commit_order import CommitOrder, CommitState
+from penstock.protocol.driver.commit_order import CommitOrder, CommitState, committables_of, without_committables
 from penstock.protocol.driver.coordinator import CoordinatorSettings
 from penstock.protocol.driver.driver_machine import DriverMachine
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
@@ -156,11 +155,9 @@ class ModelDriver:
         coordinator = CoordinatorSettings(FOREVER_MS, 0.0, TIMEOUT_MS, 2, 0, tolerable)
         machine = DriverMachine(lifecycle, coordinator, FixedDelay(1_000_000, 0.0), lambda: 0.0)
         clock: Any = world
-        directory: Any = self
-        self.driver = Driver(machine, clock, directory, self._execute)
+        self.driver = Driver(machine, clock, self._execute)
         self.machine = machine
 
-    # What `Driver` needs of the job's directory.
     @property
     def fence(self) -> int:
         return self.publication.fence or 0
@@ -267,7 +264,7 @@ class ModelDriver:
         if self._waits_for_log and self.publication.fence is not None and self.talk is None and not self.talks:
             self._waits_for_log = False
             self._commits(self.order.handle(commit_order.Retried(), self.world.now_ms))
-            self.driver.prepared()
+            self.driver.handle(events.Prepared(self.publication.fence))
 
     # ---- commits ------------------------------------------------------------------------------------------------
 

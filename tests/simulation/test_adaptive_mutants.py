@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.graph.fit import Fit, fitted
 from penstock.jobmaster import job_recovery, rescales
-from penstock.jobmaster.fit import Fit, fitted
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.driver.adaptive_scaling import AdaptivePhase, AdaptiveScaling
 from penstock.protocol.driver.lifecycle import Lifecycle

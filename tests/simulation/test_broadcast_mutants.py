@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmaster import fit
+from penstock.graph import fit
 from penstock.jobmaster.generations import JobDrain
 from penstock.jobmaster.rescales import Rescales
 from penstock.operators.checkpointed_parts import CheckpointedParts

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import job_recovery, restore
+from penstock.graph import fit
+from penstock.jobmaster import job_recovery
 from penstock.protocol.restore import given_up
 from tests.simulation.finding import assert_found
 from tests.simulation.proofs import breaks
@@ -39,7 +40,7 @@ def channels_keep_the_numbers_of_given_up_rows(patch: Patch) -> None:
 
 @breaks("3.12d")
 def receivers_keep_their_own_broadcast_state(patch: Patch) -> None:
-    patch(restore, "with_state_of_one", lambda metadata, unequal: metadata)
+    patch(fit, "with_state_of_one", lambda metadata, unequal: metadata)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [

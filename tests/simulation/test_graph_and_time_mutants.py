@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import fit
+from penstock.graph import fit
 from penstock.operators.event_time import idleness, progress
 from penstock.operators.windows import column_windows, row_windows
 from penstock.protocol.restore import rescale

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.jobmaster import assembly, checkpoints, job_directory, job_recovery, sources
+from penstock.jobmaster import checkpoints, generations, job_directory, job_recovery
 from penstock.protocol.channel import captured, credit_pool
 from penstock.protocol.channel import ends as channel
 from penstock.protocol.log import job_log, retention
@@ -64,7 +64,7 @@ def coverage_is_not_checked_before_publication(patch: Patch) -> None:
     """Publish without a check; nor are the rows stored that a turned barrier passes: only the simulation's own count is
     left to notice."""
     what_a_turned_barrier_passes_is_not_stored(patch)
-    patch(assembly, "verify", lambda *arguments: [])
+    patch(checkpoints, "verify", lambda *arguments: [])
 
 
 @breaks("4.1")
@@ -191,14 +191,14 @@ def recovery_commits_nothing(patch: Patch) -> None:
 
 @breaks("10.1")
 def enumerators_are_snapshotted_too_early(patch: Patch) -> None:
-    snapshot = sources.SplitDistribution.snapshot
+    snapshot = generations.SplitDistribution.snapshot
 
     def stale(self: Any) -> Any:
         before = getattr(self, "before", None)
         self.before = snapshot(self)
         return before or self.before
 
-    patch(sources.SplitDistribution, "snapshot", stale)
+    patch(generations.SplitDistribution, "snapshot", stale)
 
 
 @breaks("8.1")

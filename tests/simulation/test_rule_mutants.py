@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.jobmaster import job_directory
-from penstock.jobmaster.job_settings import JobSettings
+from penstock.jobmaster.current_job import JobSettings
 from penstock.operators.rows import chain
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import OutputChannel, Overtaken

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.jobmaster.events import LinkLost, MessageReceived
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import LinkLost, MasterPorts, MessageReceived
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot

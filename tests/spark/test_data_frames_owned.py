@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common import Row, Types
 from penstock.common.job_execution import JobExecutionError, JobStatus
 from penstock.datastream import JobClient
-from penstock.jobmaster.identity import OpenStore
 from penstock.rest.hosting import JobHosting
 from penstock.spark import executor, spark_job
 from penstock.spark.data_frames import JobFiles
+from penstock.storage.opening import OpenStore
 from penstock.storage.store import ObjectStore
 from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, file_sink, wait_until
 

@@ -100,6 +100,9 @@ PROTOCOL_MUST_NOT_ASK = frozenset({"now", "utcnow", "today", "uuid1", "uuid4", "
 
 FUNCTION_LINES_MAX = 70
 
+JOBMASTER_FILES_MAX = 14
+JOBMASTER_LEVELS_MAX = 6
+
 # Why two files have the same name all the same.
 SHARED_NAMES: dict[str, str] = {
     "__main__.py": "what `python -m` runs has this name",
@@ -181,6 +184,18 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         edges[name] = files_imported(path.read_text(encoding="utf-8"), package, set(files))
     found = circles(edges)
     assert not found, "\n".join(f"these import each other: {', '.join(sorted(circle))}" for circle in found)
+
+
+def test_the_jobmaster_can_be_read_in_a_few_steps() -> None:
+    """The longest chain of its files that import each other is what a reader must know before the last one."""
+    files = {dotted_name(path): path for path in python_files("penstock/jobmaster")}
+    imported = {name: files_imported(path.read_text(encoding="utf-8"), "", set(files)) for name, path in files.items()}
+
+    def level(name: str) -> int:
+        return 1 + max((level(other) for other in imported[name]), default=0)
+
+    assert len(files) <= JOBMASTER_FILES_MAX
+    assert max(map(level, files)) <= JOBMASTER_LEVELS_MAX
 
 
 def test_a_folder_of_the_simulation_imports_only_those_before_it() -> None:

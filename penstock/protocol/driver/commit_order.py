@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.protocol.driver.patience import Patience
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
-from penstock.protocol.values.metadata import Committable
+from penstock.protocol.values.metadata import Committable, Metadata, SubtaskSnapshot
 
 WARN_AFTER_MS = 30_000.0
 
@@ -205,3 +205,35 @@ class CommitOrder:
             self._warn_at_ms = None
             return [WarnOfDelay(waited_ms)]
         return []
+
+
+# ---- the committables of a checkpoint -------------------------------------------------------------------------------
+
+
+def committables_of(metadata: Metadata) -> list[Committable]:
+    """Return the committables that a restore of this checkpoint commits again, in order."""
+    own = (_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)
+    return [*metadata.unconfirmed_commits, *own]
+
+
+def confirmed_id(metadata: Metadata) -> int:
+    """Return the newest checkpoint up to which no restore of this one commits anything again that was prepared."""
+    named = [c.prepared_for for c in committables_of(metadata)]
+    return min(named, default=metadata.checkpoint_id + 1) - 1
+
+
+def _named_by(checkpoint_id: int, committable: Committable) -> Committable:
+    return msgspec.structs.replace(committable, checkpoint_id=checkpoint_id)
+
+
+def without_committables(subtasks: list[SubtaskSnapshot], newest_id: int) -> list[SubtaskSnapshot]:
+    """Leave out the output that the checkpoint `newest_id` has named: snapshots of later ones that were pending then
+    name it again. Without this: it is committed with each of them, when its user may have moved it away."""
+
+    def without(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+        kept = [c for c in snapshot.committables if c.prepared_for > newest_id]
+        if len(kept) == len(snapshot.committables):
+            return snapshot
+        return msgspec.structs.replace(snapshot, committables=kept)
+
+    return [without(snapshot) for snapshot in subtasks] if newest_id else subtasks

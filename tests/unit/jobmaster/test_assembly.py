@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.jobmaster.assembly import committables_of, confirmed_id
+from penstock.protocol.driver.commit_order import committables_of, confirmed_id
 from penstock.protocol.values.metadata import Committable, Metadata, SubtaskSnapshot
 
 

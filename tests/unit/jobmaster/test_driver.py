@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmaster.driver import Driver
+from penstock.jobmaster.current_job import Driver
 from penstock.protocol.driver.driver_effects import CheckpointAborted, Effect, SubmitSlot, TriggerCheckpoint
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.reasons import FailureReason
@@ -42,9 +42,8 @@ def executed(first: Sequence[Effect], during: Mapping[str, Sequence[Effect]]) ->
         depth -= 1
 
     machine: Any = _Decided()
-    no_directory: Any = None
     clock: Any = _Clock()
-    handle: Callable[[Any], None] = Driver(machine, clock, no_directory, execute).handle
+    handle: Callable[[Any], None] = Driver(machine, clock, execute).handle
     handle(first)
     return log
 
@@ -89,7 +88,6 @@ def test_a_checkpoint_that_is_aborted_while_its_trigger_waits_is_not_triggered()
 
 def test_an_error_leaves_nothing_behind() -> None:
     machine: Any = _Decided()
-    nothing: Any = None
     clock: Any = _Clock()
     log: list[str] = []
 
@@ -98,7 +96,7 @@ def test_an_error_leaves_nothing_behind() -> None:
         if len(log) == 1:
             raise RuntimeError("the port is broken")
 
-    driver = Driver(machine, clock, nothing, execute)
+    driver = Driver(machine, clock, execute)
     handle: Callable[[Any], None] = driver.handle
     with pytest.raises(RuntimeError, match="the port is broken"):
         handle([SubmitSlot(1), SubmitSlot(2)])

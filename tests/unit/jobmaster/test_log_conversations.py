@@ -12,7 +12,7 @@ from tests.unit.runtime.manual_ports import ManualClock
 
 
 class DeferredWork:
-    """Implements `penstock.jobmaster.master_ports.BlockingWork`: what is submitted runs when the test says so."""
+    """Implements `penstock.jobmaster.ports.BlockingWork`: what is submitted runs when the test says so."""
 
     def __init__(self) -> None:
         self.submitted: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []

@@ -17,8 +17,8 @@ from penstock.common.job_execution import SavepointFailed
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import encode_split
-from penstock.jobmaster.events import SavepointOrder
 from penstock.jobmaster.identity import JobIdentity
+from penstock.jobmaster.ports import SavepointOrder
 from penstock.jobmaster.reports import CheckpointHistory
 from penstock.jobmaster.savepoints import NAMES_MAX, Savepoints
 from penstock.protocol.driver.driver_effects import PublishCheckpoint

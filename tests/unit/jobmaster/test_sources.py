@@ -14,7 +14,7 @@ from penstock.connectors.hybrid.numbered import end_of
 from penstock.datastream.connectors.base import ReaderContext, Source, SourceReader, SplitEnumerator
 from penstock.graph.job_graph import JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind
-from penstock.jobmaster.sources import EnumeratorFailed, SplitDistribution
+from penstock.jobmaster.generations import EnumeratorFailed, SplitDistribution
 from penstock.protocol.values.elements import SubtaskId
 from penstock.protocol.values.metadata import OperatorPart, SubtaskSnapshot
 from tests.unit.connectors.hybrid_parts import Discovered, hybrid, listed, numbers

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from penstock.graph.compatibility import IncompatibleGraph
-from penstock.jobmaster.fit import refusal
-from penstock.jobmaster.restore import without_channel_state
+from penstock.graph.fit import refusal, without_channel_state
 from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.metadata import (
     Capture,

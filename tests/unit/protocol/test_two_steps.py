@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from penstock.graph.compatibility import IncompatibleGraph, edge_shapes, vertex_shapes
+from penstock.graph.fit import fitted_in_steps
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.graph.rescaled_graph import as_taken
-from penstock.jobmaster.fit import fitted_in_steps
 from penstock.protocol.driver.rescaling import (
     NotRescaled,
     ProvideSlots,

@@ -21,10 +21,9 @@ from penstock.datastream.connectors.base import (
 )
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, Partitioner, PartitionerKind
-from penstock.jobmaster.events import LinkLost, MessageReceived
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_master import JobMaster
-from penstock.jobmaster.master_ports import MasterPorts
+from penstock.jobmaster.ports import LinkLost, MasterPorts, MessageReceived
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import CheckpointEntry
 from penstock.protocol.values.messages import (

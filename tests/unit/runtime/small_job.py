@@ -21,7 +21,7 @@ from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import OperatorKind
 from penstock.graph.pickling import dumps
-from penstock.jobmaster.assembly import assemble
+from penstock.jobmaster.checkpoints import assemble
 from penstock.jobmaster.generations import JobDrain
 from penstock.operators.batches import row_type
 from penstock.protocol.driver.driver_effects import PublishCheckpoint

@@ -20,8 +20,8 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import fitted
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.fit import fitted
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Generation

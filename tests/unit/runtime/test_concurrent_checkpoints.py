@@ -13,7 +13,7 @@ import pytest
 
 from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
-from penstock.jobmaster.job_settings import JobSettings
+from penstock.jobmaster.current_job import JobSettings
 from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
 from penstock.protocol.driver.driver_effects import CheckpointEffect, PublishCheckpoint, TriggerCheckpoint
 from penstock.protocol.values.messages import SlotAck

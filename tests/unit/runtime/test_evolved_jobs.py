@@ -22,8 +22,8 @@ from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import fitted
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.fit import fitted
 from penstock.protocol.values.metadata import Metadata
 from penstock.state.backend import StateSchemaError
 from penstock.storage.memory import MemoryStore

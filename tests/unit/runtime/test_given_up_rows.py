@@ -10,10 +10,10 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.graph.compatibility import IncompatibleGraph
-from penstock.jobmaster.fit import check_fit
+from penstock.graph.fit import without_channel_state
+from penstock.jobmaster.current_job import JobSettings
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
-from penstock.jobmaster.job_settings import JobSettings
-from penstock.jobmaster.restore import without_channel_state
+from penstock.jobmaster.job_recovery import check_fit
 from penstock.protocol.restore.given_up import GivenUp, RowsToGiveUp, without_rows_in_flight
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.metadata import LayerCut

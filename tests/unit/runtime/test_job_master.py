@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.common.job_execution import CheckpointFailed
-from penstock.jobmaster.events import CheckpointRequested
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import execute
+from penstock.jobmaster.ports import CheckpointRequested
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.log.log_operations import ReadEntry
 from penstock.protocol.values.elements import Generation, SubtaskId

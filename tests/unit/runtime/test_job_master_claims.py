@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.jobmaster.events import CancelRequested
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity
+from penstock.jobmaster.ports import CancelRequested
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import Segment
 from penstock.storage.layout import METADATA_NAME, savepoint_segment_path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.common.job_execution import CheckpointFailed
-from penstock.jobmaster.events import CheckpointRequested
+from penstock.jobmaster.ports import CheckpointRequested
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import TriggerCheckpoint
 from tests.unit.runtime.master_world import COMMITTED, CountedSplits, World, checkpoint_entries, reset_target, seen_by

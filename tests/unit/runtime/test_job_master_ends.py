@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.jobmaster.events import CancelRequested
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity
+from penstock.jobmaster.ports import CancelRequested
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.messages import (

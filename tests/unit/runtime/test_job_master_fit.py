@@ -12,9 +12,10 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import fitted
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.fit import check_fit, fitted
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
+from penstock.jobmaster.job_recovery import check_fit
 from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.protocol.values.messages import SlotAck

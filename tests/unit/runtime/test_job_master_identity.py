@@ -9,8 +9,8 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
-from penstock.jobmaster.fit import check_fit
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError, identify
+from penstock.jobmaster.job_recovery import check_fit
 from penstock.storage.log import newest_checkpoint
 from tests.unit.runtime.manual_ports import Directories
 from tests.unit.runtime.master_world import DIRECTORY, JOB_ID, World, two_vertices

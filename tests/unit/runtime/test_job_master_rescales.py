@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.common.job_execution import RescaleFailed, SavepointFailed
-from penstock.jobmaster.events import (
-    CancelRequested,
-    RescaleOrder,
-    RescaleRequested,
-    SavepointOrder,
-    SavepointRequested,
-)
+from penstock.jobmaster.ports import CancelRequested, RescaleOrder, RescaleRequested, SavepointOrder, SavepointRequested
 from penstock.protocol.driver.rescaling import SLOTS_LIMIT_MS
 from penstock.protocol.values.elements import SnapshotKind, SubtaskId
 from penstock.protocol.values.messages import Decline, Deploy, Register, TriggerCheckpoint

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_execution import SavepointFailed
-from penstock.jobmaster.events import CancelRequested, SavepointOrder, SavepointRequested
-from penstock.jobmaster.fit import check_fit
 from penstock.jobmaster.identity import JobIdentity, RestoreSourceError, identify
+from penstock.jobmaster.job_recovery import check_fit
+from penstock.jobmaster.ports import CancelRequested, SavepointOrder, SavepointRequested
 from penstock.protocol.driver.lifecycle import Phase
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.log_entries import CheckpointEntry, stopped_with

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
-from penstock.jobmaster.job_settings import JobSettings, restart_strategy
+from penstock.jobmaster.current_job import JobSettings, restart_strategy
 from penstock.protocol.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from penstock.protocol.restore.given_up import RowsToGiveUp
 

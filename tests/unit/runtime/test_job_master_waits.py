@@ -6,7 +6,7 @@ import cloudpickle
 
 from penstock.common.configuration import Configuration
 from penstock.graph.deployment import DeploymentPlan
-from penstock.jobmaster.events import CancelRequested
+from penstock.jobmaster.ports import CancelRequested
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Deploy, Message, Restore, Restored, SlotStatus, SubtaskFailed
 from penstock.protocol.values.reasons import SubtaskFailureReason

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import OptionError
-from penstock.jobmaster.events import CancelRequested
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, identify, job_id_of
+from penstock.jobmaster.ports import CancelRequested
 from penstock.protocol.values.log_entries import Ended
 from penstock.storage.log import append, read_log
 from penstock.storage.store import StoreError

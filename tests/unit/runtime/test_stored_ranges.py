@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.jobmaster.assembly import NotCovered, assemble
+from penstock.jobmaster.checkpoints import NotCovered, assemble
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation
 from penstock.protocol.values.messages import SlotAck

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.common.job_execution import CheckpointFailed, JobExecutionError, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
-from penstock.jobmaster.events import CheckpointAnswer, JobOutcome, RescaleOrder, SavepointOrder
+from penstock.jobmaster.ports import CheckpointAnswer, JobOutcome, RescaleOrder, SavepointOrder
 from penstock.protocol.driver.savepoint import Alignment
 from penstock.spark.spark_job_client import SparkJobClient
 
