@@ -17,6 +17,7 @@ the queue and treated as if it had been urgent, with its place as `emitted`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, cast
 
@@ -258,7 +259,7 @@ class InputChannel:
         """Checkpoints whose barrier was reached here, and not on all other channels yet."""
         self.changed: Callable[[InputChannel], None] = _nobody_shares
 
-    def receive(self, element: Data | Event) -> list[int]:
+    def receive(self, element: Data | Event) -> Sequence[int]:
         """Queue rows or an event; return the checkpoints whose window this closed."""
         first = element.first if isinstance(element, Data) else element.number
         if first != self.received:
@@ -271,6 +272,8 @@ class InputChannel:
             self.want(max(element.wanted_bytes, self.received_bytes))
         else:
             self.received += 1
+        if not self.windows:
+            return ()
         closed = []
         for window in self.windows.values():
             window.captured.add(element, window.start, window.until)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from penstock.protocol.subtask.capture import Capture
@@ -17,6 +19,13 @@ class BarrierReached(msgspec.Struct, frozen=True):
 
     channel: int
     barrier: Barrier
+
+
+class WindowsClosed(msgspec.Struct, frozen=True):
+    """Reports that an element has closed windows of these checkpoints. `channel`: the position of its input channel."""
+
+    channel: int
+    checkpoints: Sequence[int]
 
 
 class RowFinished(msgspec.Struct, frozen=True):
@@ -76,5 +85,5 @@ class DropCapture(msgspec.Struct, frozen=True):
     checkpoint_id: int
 
 
-LocalEvent = BarrierReached | RowFinished | OutputsSent | TimePassed
+LocalEvent = BarrierReached | WindowsClosed | RowFinished | OutputsSent | TimePassed
 Effect = FinishRow | SendFrame | SendQueued | TakeSnapshot | CloseCapture | Decline | DropCapture

@@ -1,8 +1,9 @@
 """Decides a subtask's part in checkpoints and in draining: alignment, the cut, what is in flight, and when all is in.
 
 The machine owns the two ends of the subtask's channels as far as barriers go: it puts barriers into output queues and
-takes them out, blocks inputs, and opens and closes the windows that capture what is in flight. Its caller applies and
-emits rows. So the tests, the simulation and a slot run the same decisions.
+takes them out, blocks inputs, and opens and closes the windows that capture what is in flight. Its caller receives,
+applies and emits rows and events: they go straight to their channel, and the machine hears of them only if one has
+closed a window. So the tests, the simulation and a slot run the same decisions.
 
 A snapshot lies between two input rows. While a function is in the middle of a row's output, what was decided waits:
 `FinishRow` asks for the rest of the row, and `RowFinished` reports that it is finished.
@@ -35,26 +36,12 @@ from penstock.protocol.subtask.effects import (
     SendQueued,
     TakeSnapshot,
     TimePassed,
+    WindowsClosed,
 )
-from penstock.protocol.values.frames import (
-    AlignedBarrier,
-    CancelBarrier,
-    Data,
-    Event,
-    UrgentBarrier,
-)
+from penstock.protocol.values.frames import AlignedBarrier, CancelBarrier, UrgentBarrier
 from penstock.protocol.values.messages import CheckpointEnded, ReleaseVertices, TriggerCheckpoint
 
-Received = (
-    Data
-    | Event
-    | AlignedBarrier
-    | UrgentBarrier
-    | CancelBarrier
-    | TriggerCheckpoint
-    | CheckpointEnded
-    | ReleaseVertices
-)
+Received = AlignedBarrier | UrgentBarrier | CancelBarrier | TriggerCheckpoint | CheckpointEnded | ReleaseVertices
 NOTHING: Sequence[Effect] = ()
 
 
@@ -81,8 +68,8 @@ class SubtaskMachine:
         """Return the effects, in order. Raises `ProtocolError` or `IllegalEvent` if the other end, or our own runtime,
         broke a rule.
         """
-        if isinstance(event, (Data, Event)):
-            return self._receive(event)
+        if isinstance(event, WindowsClosed):
+            return [effect for i in event.checkpoints for effect in self._close_window(event.channel, i)]
         if isinstance(event, OutputsSent):
             effects = self._close_outputs()
             self.deadline_ms = self._next_deadline_ms()
@@ -148,11 +135,6 @@ class SubtaskMachine:
     def pending(self) -> dict[int, AlignmentState]:
         """Return the checkpoints whose barriers are still to come, with how far they are."""
         return self._alignments.pending
-
-    def _receive(self, element: Data | Event) -> Sequence[Effect]:
-        at = self._input_of[element.channel]
-        closed = self.inputs[at].receive(element)
-        return [effect for i in closed for effect in self._close_window(at, i)] if closed else NOTHING
 
     # ---- what the alignment decides -----------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from typing import Callable
 
 from penstock.common.clock import Clock
 from penstock.operators.event_time.subtask_clock import SubtaskClock
-from penstock.protocol.subtask.effects import BarrierReached
+from penstock.protocol.subtask.effects import BarrierReached, WindowsClosed
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
-from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data
+from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data, Event
 from penstock.protocol.values.messages import (
     CheckpointEnded,
     DrainReport,
@@ -77,7 +77,7 @@ class Subtask:
         self.output: ChainOutput = parts.output
         self.event_time: SubtaskClock = parts.event_time
         self.checkpoints, self.parking = checkpoints, parking
-        self.phase, self.bytes_in = Phase.OPENED, 0
+        self.phase = Phase.OPENED
         self._draining, self._machine = deployed.draining, deployed.machine
         self._clock = clock
         self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
@@ -135,11 +135,13 @@ class Subtask:
 
     def _take_mail(self) -> None:
         checkpoints, take = self.checkpoints, self.mailbox.take
+        channels, index_of = self.gate.channels, self.gate.index_of
         for _ in range(len(self.mailbox.mail)):  # more may come meanwhile, again and again
             match take():
-                case Data() as element:
-                    checkpoints.handle(element)
-                    self.bytes_in += element.size_bytes
+                case Data() | Event() as element:
+                    at = index_of[element.channel]
+                    if closed := channels[at].receive(element):
+                        checkpoints.handle(WindowsClosed(at, closed))
                 case CreditLimit() | CreditWanted() as credit:
                     self.deployed.on_credit(credit)
                 case CheckpointEnded(_, checkpoint_id, aborted, commits, confirmed) as ended:
@@ -157,7 +159,7 @@ class Subtask:
                     self.feed.end_early()
                 case StartRun():
                     self.phase = Phase.RUNNING
-                case decided:  # barriers, triggers, releases, events
+                case decided:  # barriers, triggers, releases
                     checkpoints.handle(decided)
 
     def _pause(self, now_ms: float) -> StepResult:
@@ -280,7 +282,7 @@ class Subtask:
             subtask=self.id.subtask,
             rows_in=self.rows_in,
             rows_out=self.output.rows,
-            bytes_in=self.bytes_in,
+            bytes_in=sum(channel.received_bytes for channel in self.gate.channels),
             bytes_out=self.output.bytes_out,
             busy_share=busy_share,
             backpressured_share=backpressured_share,

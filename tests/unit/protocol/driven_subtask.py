@@ -30,6 +30,7 @@ from penstock.protocol.subtask.effects import (
     SendQueued,
     TakeSnapshot,
     TimePassed,
+    WindowsClosed,
 )
 from penstock.protocol.subtask.subtask_machine import Received, SubtaskMachine
 from penstock.protocol.values.elements import Barrier, ChannelId, Generation, SubtaskId
@@ -137,6 +138,9 @@ class DrivenSubtask:
             self._output[frame.channel].grant(frame.limit_bytes)
         elif isinstance(frame, CreditWanted):
             self._input[frame.channel].want(frame.wanted_bytes)
+        elif isinstance(frame, Data | Event):
+            if closed := self._input[frame.channel].receive(frame):
+                self.handle(WindowsClosed(self.input_ids.index(frame.channel), closed))
         else:
             self.handle(frame)
 
