@@ -18,6 +18,7 @@ from penstock.protocol.values.elements import (
     EndOfData,
     Idle,
     InBandEvent,
+    Pauses,
     SnapshotKind,
     Watermark,
 )
@@ -40,7 +41,7 @@ _VERSION = 1
 
 # magic, version, kind, edge, producer, consumer, bytes of this chunk, bytes of the whole payload,
 # first | number | position | emitted | checkpoint id | limit | wanted, rows | handed | event tag,
-# size in bytes | timestamp, bytes that are wanted
+# size in bytes | timestamp | clock, bytes that are wanted | count of pauses
 _HEADER = struct.Struct("<2sBBIIIIIqqqq")
 HEADER_BYTES = _HEADER.size
 # checkpoint id, alignment timeout in ms (-1: none), age in ms, kind of snapshot, id of the predecessor (-1: none)
@@ -48,7 +49,7 @@ _BARRIER = struct.Struct("<qqdBq")
 
 _DATA, _CONTINUATION, _EVENT, _ALIGNED_BARRIER, _URGENT_BARRIER, _CANCEL_BARRIER, _CREDIT_LIMIT = range(1, 8)
 _CREDIT_WANTED = 8
-_WATERMARK, _IDLE, _ACTIVE, _END_OF_DATA = range(1, 5)
+_WATERMARK, _IDLE, _ACTIVE, _END_OF_DATA, _PAUSES = range(1, 6)
 
 
 class FrameError(Exception):
@@ -62,7 +63,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
     """
     edge, producer, consumer = frame.channel
 
-    def header(kind: int, a: int, b: int = 0, c: int = 0, chunk: int = 0, total: int = 0, d: int = 0) -> bytes:
+    def header(kind: int, a: int, b: int = 0, c: int = 0, d: int = 0, chunk: int = 0, total: int = 0) -> bytes:
         return _HEADER.pack(_MAGIC, _VERSION, kind, edge, producer, consumer, chunk, total, a, b, c, d)
 
     match frame:
@@ -72,22 +73,21 @@ def encode(frame: Frame) -> tuple[bytes, memoryview | None]:
             if total > FRAME_BYTES_MAX:
                 raise FrameError(f"a batch of {total} bytes on {frame.channel} is larger than {FRAME_BYTES_MAX} bytes")
             chunk = min(total, CHUNK_BYTES_MAX)
-            return header(_DATA, frame.first, frame.rows, frame.size_bytes, chunk, total, frame.wanted_bytes), payload
+            return header(_DATA, frame.first, frame.rows, frame.size_bytes, frame.wanted_bytes, chunk, total), payload
         case CreditLimit():
             return header(_CREDIT_LIMIT, frame.limit_bytes), None
         case CreditWanted():
             return header(_CREDIT_WANTED, frame.wanted_bytes), None
         case Event():
-            tag, timestamp_ms = _encode_event(frame.event)
-            return header(_EVENT, frame.number, tag, timestamp_ms), None
+            return header(_EVENT, frame.number, *_encode_event(frame.event)), None
         case UrgentBarrier():
             barrier = _encode_barrier(frame.barrier)
             size = _BARRIER.size
-            return header(_URGENT_BARRIER, frame.emitted, frame.handed, 0, size, size) + barrier, None
+            return header(_URGENT_BARRIER, frame.emitted, frame.handed, 0, 0, size, size) + barrier, None
         case AlignedBarrier():
             barrier = _encode_barrier(frame.barrier)
             size = _BARRIER.size
-            return header(_ALIGNED_BARRIER, frame.position, 0, 0, size, size) + barrier, None
+            return header(_ALIGNED_BARRIER, frame.position, 0, 0, 0, size, size) + barrier, None
         case CancelBarrier():
             return header(_CANCEL_BARRIER, frame.checkpoint_id), None
     raise FrameError(f"{type(frame).__name__} is not a frame")
@@ -98,16 +98,18 @@ def continuation(channel: ChannelId, chunk_bytes: int) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, _CONTINUATION, *channel, chunk_bytes, 0, 0, 0, 0, 0)
 
 
-def _encode_event(event: InBandEvent) -> tuple[int, int]:
+def _encode_event(event: InBandEvent) -> tuple[int, int, int]:
     match event:
         case Watermark(timestamp_ms=timestamp_ms):
-            return _WATERMARK, timestamp_ms
+            return _WATERMARK, timestamp_ms, 0
         case Idle():
-            return _IDLE, 0
+            return _IDLE, 0, 0
         case Active():
-            return _ACTIVE, 0
+            return _ACTIVE, 0, 0
         case EndOfData():
-            return _END_OF_DATA, 0
+            return _END_OF_DATA, 0, 0
+        case Pauses(clock, count):
+            return _PAUSES, clock, count
     raise FrameError(f"{type(event).__name__} is not an in-band event")
 
 
@@ -135,7 +137,7 @@ class FrameDecoder:
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._header = bytearray()  # of a chunk whose header has arrived in part
-        self._chunk: tuple[int, ChannelId, int, int, int] | None = None
+        self._chunk: tuple[int, ChannelId, int, int, int, int] | None = None
         self._chunk_left = 0
         self._small = bytearray()  # what follows the header of a frame that is not data
         self._data: tuple[ChannelId, int, int, int, int] | None = None
@@ -221,13 +223,13 @@ class FrameDecoder:
             expected = _BARRIER.size if kind in (_ALIGNED_BARRIER, _URGENT_BARRIER) else 0
             if not _DATA <= kind <= _CREDIT_WANTED or chunk != expected:
                 raise FrameError(f"a frame of unknown kind {kind} with {chunk} bytes on {channel}")
-        self._chunk = (kind, channel, a, b, c)
+        self._chunk = (kind, channel, a, b, c, d)
         self._chunk_left = chunk
         return None
 
     def _end(self) -> Frame | None:
         assert self._chunk is not None
-        kind, channel, a, b, c = self._chunk
+        kind, channel, a, b, c, d = self._chunk
         self._chunk = None
         if kind in (_DATA, _CONTINUATION):
             if self._filled < len(self._payload):
@@ -243,7 +245,7 @@ class FrameDecoder:
         if kind == _CANCEL_BARRIER:
             return CancelBarrier(channel, a)
         if kind == _EVENT:
-            return Event(channel, a, _decode_event(b, c))
+            return Event(channel, a, _decode_event(b, c, d))
         barrier = _decode_barrier(self._small)
         self._small.clear()
         if kind == _ALIGNED_BARRIER:
@@ -251,14 +253,16 @@ class FrameDecoder:
         return UrgentBarrier(channel, a, b, barrier)
 
 
-def _decode_event(tag: int, timestamp_ms: int) -> InBandEvent:
+def _decode_event(tag: int, first: int, second: int) -> InBandEvent:
     match tag:
         case 1:
-            return Watermark(timestamp_ms)
+            return Watermark(first)
         case 2:
             return Idle()
         case 3:
             return Active()
         case 4:
             return EndOfData()
+        case 5:
+            return Pauses(first, second)
     raise FrameError(f"received an in-band event of unknown kind {tag}")

@@ -1,14 +1,17 @@
-"""Tests section 10: idleness, with lateness checked: only a silent split is idle, and a silent split stops no time."""
+"""Tests sections 5 and 10: idleness, with lateness checked. Only a silent split is idle, and it stops no time."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from penstock.protocol.restore.rescale import edges_in_flight
+from penstock.protocol.values.elements import Idle
+from penstock.protocol.values.frames import Event
 from penstock.protocol.values.messages import ReleaseVertices
 from penstock.protocol.values.metadata import Metadata, SubtaskSnapshot
 from simulation.jobs import clocks
-from simulation.jobs.idle_branch import APART, scripted, slowly
+from simulation.jobs.idle_branch import APART, BEYOND, scripted, slowly
 from simulation.jobs.scripted import Script, splits_in
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.rescaling import FULL, OFTEN, Rescaled
@@ -99,8 +102,55 @@ class ASplitPausesWhileAnotherIsBusy(Scenario):
         return self.count > 0 or self.candidates >= 3
 
 
+class AnIdleInputHasNotHeardOfTheEndOfAPause(Scenario):
+    """A source pauses, and the subtasks behind it are idle. One of them stands still. The source comes back, sends
+    rows, and pauses again; the others have read that, and say a later watermark. The rows of the one are not late. In
+    half of the runs a slot is killed when a checkpoint of that time completes.
+    """
+
+    section = 5
+    rules = ("5.10",)
+    options = _OPTIONS | {
+        "execution.checkpointing.interval": "30 ms",
+        "execution.checkpointing.max-concurrent-checkpoints": 20,
+    }
+    pace = Pace(slot_start_ms=5.0, work_ms=0.5)
+    is_parallel = True
+    timeout_ms = 20
+    standing_ms = 400.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stands_until_ms: float | None = None
+        self.completed = 0
+        self.kills_behind: int | None = None
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        steps = (*slowly(0, 30), (None, 100), *slowly(BEYOND, 60), (None, 100), *slowly(2 * BEYOND, 30))
+        paused = scripted(job, (Script(0, 0, steps),), cost_ms=0.02, timeout_ms=self.timeout_ms, at_source=True)
+        spread = job.repartition(paused, "rebalance", 3, cost_ms=0.02)
+        job.sink(job.delay(spread, 1, cost_ms=0.02), 2)
+
+    def observe(self, what: str, who: Any, detail: Any) -> None:
+        """Let the process of the third subtask stand still a little after "idle" has come to it, once."""
+        world = self.cluster.world
+        if what == "frame" and isinstance(detail, Event) and isinstance(detail.event, Idle):
+            channel = detail.channel
+            if (channel.producer, channel.consumer) == (0, 2) and not self.count:
+                self.count += 1
+                self.stands_until_ms = until_ms = world.now_ms + self.standing_ms
+                world.after(5.0, None, lambda: who.process.pause_until(until_ms))
+                self.kills_behind = world.random.randint(1, 10) if world.chance() < 0.5 else None
+        elif what == "create" and detail.endswith("_metadata") and world.now_ms > (self.stands_until_ms or math.inf):
+            self.completed += 1
+            if self.completed == self.kills_behind:
+                world.after(world.chance(), None, self.cluster.fault_injector.kill_slot)
+
+
 def splits_of(snapshot: SubtaskSnapshot) -> list[dict[str, int]]:
     return [split for part in snapshot.parts if part.name == "splits" for split in splits_in(part.items)]
 
 
-SCENARIOS: list[type[Scenario]] = [IdlenessCountsNoDraining, ASplitPausesWhileAnotherIsBusy]
+SCENARIOS: list[type[Scenario]] = [
+    IdlenessCountsNoDraining, ASplitPausesWhileAnotherIsBusy, AnIdleInputHasNotHeardOfTheEndOfAPause,
+]  # fmt: skip

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.graph.logical import OperatorKind
+from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.operators.event_time.timers import TimerQueue
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
-from penstock.protocol.channel.watermark_valve import WatermarkValve
+from penstock.protocol.channel import watermark_valve
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
 from penstock.protocol.restore import rescale
+from penstock.protocol.values.elements import InBandEvent
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from tests.simulation.finding import assert_found
 from tests.simulation.proofs import breaks
@@ -85,12 +89,45 @@ def the_least_counts_when_all_are_idle(patch: Patch) -> None:
     patch(WatermarkValve, "_reached", lambda valve: None if valve.is_idle else reached(valve))
 
 
+@breaks("5.10")
+def whoever_is_idle_lets_time_pass(patch: Patch) -> None:
+    patch(watermark_valve._Channel, "compare", lambda channel, heard: None)
+
+
+@breaks("5.10")
+def pauses_end_before_their_subtasks_are_active(patch: Patch) -> None:
+    """Say that a pause has ended before "active": the channel is idle between, and has heard of as much as others."""
+    emit = SubtaskClock.emit_idleness
+
+    def reversed_(clock: SubtaskClock, idle: bool) -> None:
+        said: list[InBandEvent] = []
+        with_emit, clock._emit = clock._emit, said.append
+        try:
+            emit(clock, idle)
+        finally:
+            clock._emit = with_emit
+        for event in said if idle else reversed(said):
+            with_emit(event)
+
+    patch(SubtaskClock, "emit_idleness", reversed_)
+
+
+@breaks("5.10")
+def snapshots_contain_no_pauses(patch: Patch) -> None:
+    in_flight, restore = SubtaskRestore.in_flight, WatermarkValve.restore
+    patch(SubtaskRestore, "in_flight", lambda self: replace(in_flight(self), pauses={}))
+    patch(WatermarkValve, "restore", lambda valve, times, current_ms=WATERMARK_MIN_MS, pauses=None: restore(
+        valve, [msgspec.structs.replace(time, other_pauses={}) for time in times], current_ms))  # fmt: skip
+
+
 @breaks("5.9")
 def who_has_no_split_holds_time_back(patch: Patch) -> None:
     patch(WatermarkGenerators, "has_none", lambda self: None)
 
 
 LATE = r"fired before the next watermark"
+LATE_ROW = r"is late: the watermark is"
+UNHEARD = "an-idle-input-has-not-heard-of-the-end-of-a-pause"
 MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
     (subtasks_resume_where_their_consumers_are, "an-idle-owner-has-unread-rows", r"is late: the watermark is"),
     (
@@ -115,6 +152,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str, str]] = [
         "all-sources-are-silent-the-one-ahead-first",
         r"time has never been that of the source ahead",
     ),
+    (whoever_is_idle_lets_time_pass, UNHEARD, LATE_ROW),
+    (pauses_end_before_their_subtasks_are_active, UNHEARD, LATE_ROW),
+    (snapshots_contain_no_pauses, UNHEARD, LATE_ROW),
     (what_is_registered_late_is_restored_as_due, "timers-registered-late", LATE),
     (what_waits_fires_with_the_watermark_of_another_owner, "timers-registered-late", LATE),
 ]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Sequence
+from hashlib import blake2b
+from typing import Callable, Mapping, Sequence
 
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
-from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Watermark
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, Idle, InBandEvent, Pauses, Watermark
+
+
+def clock_number(operator_uid: str, subtask: int) -> int:
+    """Return the number that names the generators of a subtask in `Pauses`. It is the same over restarts."""
+    return int.from_bytes(blake2b(f"{operator_uid}:{subtask}".encode(), digest_size=8).digest(), "big") >> 1
 
 
 class SubtaskClock:
@@ -19,6 +25,8 @@ class SubtaskClock:
         generation: Our own generators; None if watermarks come through the inputs.
         emits_time: True if the outputs carry event time.
         is_idle: True if the outputs were told that we are idle, before the restore.
+        number: Names our own generators among the clocks of the job (`clock_number`).
+        pauses: The ended pauses of each clock that the outputs had been sent before the restore.
         emit: Puts an event on all outputs.
     """
 
@@ -31,11 +39,15 @@ class SubtaskClock:
         is_idle: bool,
         emit: Callable[[InBandEvent], None],
         monotonic_ms: Callable[[], float],
+        number: int = 0,
+        pauses: Mapping[int, int] | None = None,
     ) -> None:
         self.valve = valve
         self.time = time
         self.generation = generation
         self.said_idle = is_idle
+        self.said_pauses = dict(pauses or {})
+        self._number = number
         self._has_ended = False
         self._emits_time = emits_time
         self._emit = emit
@@ -43,6 +55,8 @@ class SubtaskClock:
 
     def on_inputs(self, watermark_ms: int | None) -> None:
         """Handle the valve's result after an event. If the vertex has generators of its own, only the end counts."""
+        if self.valve.has_news:
+            self._pass_on_pauses()
         if self.generation is None:
             if watermark_ms is not None:
                 self.time.advance(watermark_ms)
@@ -115,9 +129,31 @@ class SubtaskClock:
 
     def emit_idleness(self, idle: bool) -> None:
         """Emit whether this subtask has no time to wait for, if that has changed."""
-        if idle != self.said_idle and self._emits_time:
-            self.said_idle = idle
-            self._emit(Idle() if idle else Active())
+        if idle == self.said_idle or not self._emits_time:
+            return
+        self.said_idle = idle
+        ended = self.said_pauses.get(self._number)
+        if not idle:
+            # Whoever hears of the end of the pause must wait for us already.
+            self._emit(Active())
+            if self.generation is not None:
+                self._emit_pauses(self._number, 0 if ended is None else ended + 1)
+            return
+        if self.generation is not None and ended is None:
+            self._emit_pauses(self._number, 0)
+        self._emit(Idle())
+
+    def _pass_on_pauses(self) -> None:
+        """Tell the outputs of the pauses that the inputs have heard of, before anything that follows them."""
+        self.valve.has_news = False
+        for clock, count in self.valve.pauses.items():
+            if count != self.said_pauses.get(clock):
+                self._emit_pauses(clock, count)
+
+    def _emit_pauses(self, clock: int, count: int) -> None:
+        self.said_pauses[clock] = count
+        if self._emits_time:
+            self._emit(Pauses(clock, count))
 
     def on_quiet(self) -> float | None:
         """Return the time after which our own generators have to be asked again, in ms, as there is nothing to do.

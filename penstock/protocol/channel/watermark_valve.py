@@ -1,17 +1,20 @@
 """Computes the event time of a subtask: the minimum over its channels that are neither idle nor finished. When all that
 have not finished are idle, it is the maximum over all channels: nobody is left to wait for.
 
+A channel that is idle may be so from an earlier pause than another channel has heard of: rows on their way to it are
+older than what the other one says. So it counts as not idle until it has heard of the same pauses.
+
 There are *live* channels, and *virtual* ones: after a restore at another parallelism each recovered layer is a channel
 of its own until it is read, because what several gates had read of an old channel may have come to different places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Pauses, Watermark
 from penstock.protocol.values.metadata import ChannelTime
 
 WATERMARK_MIN_MS = -(2**63)
@@ -20,10 +23,11 @@ WATERMARK_MIN_MS = -(2**63)
 class _Channel:
     """Holds the time of one channel: its newest watermark, and whether it is idle or has ended. `is_layer`: it is a
     virtual one, whose rows are all here. So idleness lets no time pass it: what another layer of the same producer says
-    would make its rows late. `before_last_ms`: the newest watermark before the last one.
+    would make its rows late. `before_last_ms`: the newest watermark before the last one. `pauses`: the ended pauses of
+    each clock that it has heard of. `is_behind`: another channel has heard of more pauses of one of them.
     """
 
-    __slots__ = ("watermark_ms", "before_last_ms", "idle", "ended", "is_layer")
+    __slots__ = ("watermark_ms", "before_last_ms", "idle", "ended", "is_layer", "pauses", "is_behind")
 
     def __init__(self, time: ChannelTime, is_layer: bool = False) -> None:
         self.is_layer = is_layer
@@ -31,6 +35,8 @@ class _Channel:
         self.before_last_ms = time.before_last_ms
         self.idle = time.idle
         self.ended = time.ended
+        self.pauses: dict[int, int] = {}
+        self.is_behind = False
 
     def on_event(self, event: InBandEvent) -> None:
         match event:
@@ -47,11 +53,17 @@ class _Channel:
 
     @property
     def lets_time_pass(self) -> bool:
-        return self.idle and not self.is_layer
+        return self.idle and not self.is_layer and not self.is_behind
 
-    @property
-    def time(self) -> ChannelTime:
-        return ChannelTime(self.watermark_ms, self.idle, self.ended, self.before_last_ms)
+    def compare(self, heard: Mapping[int, int]) -> None:
+        """Set `is_behind`. `heard`: the pauses of each clock that all channels together have heard of. Clocks that this
+        channel has heard nothing of are not above it: each says something before it is idle for the first time.
+        """
+        self.is_behind = any(count < heard[clock] for clock, count in self.pauses.items())
+
+    def time(self, heard: Mapping[int, int]) -> ChannelTime:
+        others = {clock: self.pauses.get(clock, -1) for clock in heard if self.pauses.get(clock) != heard[clock]}
+        return ChannelTime(self.watermark_ms, self.idle, self.ended, self.before_last_ms, others)
 
     @property
     def reached_ms(self) -> int:
@@ -72,6 +84,10 @@ class WatermarkValve:
         self._virtual: dict[int, _Channel] = {}
         self._virtual_count = 0
         self.current_ms = current_ms
+        self.pauses: dict[int, int] = {}
+        """The ended pauses of each clock that any live channel has heard of."""
+        self.has_news = False
+        """True if `pauses` has changed since the caller last set this to False."""
 
     @property
     def all_ended(self) -> bool:
@@ -86,8 +102,22 @@ class WatermarkValve:
 
     def on_event(self, channel: int, event: InBandEvent) -> int | None:
         """Handle an event on a live channel, or in a layer that the live channel continues."""
-        self._channels[channel].on_event(event)
+        found = self._channels[channel]
+        if isinstance(event, Pauses):
+            self._on_pauses(found, event)
+        else:
+            found.on_event(event)
         return self._risen()
+
+    def _on_pauses(self, channel: _Channel, said: Pauses) -> None:
+        channel.pauses[said.clock] = said.count
+        if said.count > self.pauses.get(said.clock, -1):
+            self.pauses[said.clock] = said.count
+            self.has_news = True
+            for other in self._channels:
+                other.compare(self.pauses)
+        else:
+            channel.compare(self.pauses)
 
     # ---- virtual channels ---------------------------------------------------------------------------------------
 
@@ -99,7 +129,7 @@ class WatermarkValve:
         return number
 
     def on_virtual(self, layer: int, event: InBandEvent) -> int | None:
-        """Handle an event in a layer. An end of data ends that layer's time only."""
+        """Handle an event in a layer. An end of data ends that layer's time only. Its pauses belong to old clocks."""
         self._virtual[layer].on_event(event)
         return self._risen()
 
@@ -109,18 +139,27 @@ class WatermarkValve:
         return self._risen()
 
     def virtual_time(self, layer: int) -> ChannelTime:
-        return self._virtual[layer].time
+        return self._virtual[layer].time({})
 
     # ---- snapshot and restore -----------------------------------------------------------------------------------
 
     def times(self) -> list[ChannelTime]:
         """Return the times of the live channels."""
-        return [c.time for c in self._channels]
+        return [c.time(self.pauses) for c in self._channels]
 
-    def restore(self, times: Sequence[ChannelTime], current_ms: int = WATERMARK_MIN_MS) -> None:
-        """Restore the live channels to `times`. Finished producers are restored, too, and end their channels again."""
+    def restore(
+        self, times: Sequence[ChannelTime], current_ms: int = WATERMARK_MIN_MS, pauses: Mapping[int, int] | None = None
+    ) -> None:
+        """Restore the live channels to `times`, and the `pauses` that they have heard of. Finished producers are
+        restored, too, and end their channels again.
+        """
         self._channels = [_Channel(msgspec.structs.replace(t, ended=False)) for t in times]
         self.current_ms = max(self.current_ms, current_ms)
+        self.pauses = dict(pauses or {})
+        for channel, time in zip(self._channels, times):
+            said = self.pauses | time.other_pauses
+            channel.pauses = {clock: count for clock, count in said.items() if count >= 0}
+            channel.compare(self.pauses)
 
     def start(self) -> int:
         """Return the combined watermark of all restored channels and layers. Without this: what they say counts only

@@ -29,5 +29,6 @@ def _undrained(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
         current_ms=None,
         floors=[],
         idle=False,
+        pauses={},
         finished=False,
     )

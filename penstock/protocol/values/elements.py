@@ -54,11 +54,23 @@ class Active(msgspec.Struct, frozen=True, tag="active"):
     """Ends `Idle`."""
 
 
+class Pauses(msgspec.Struct, frozen=True, tag="pauses"):
+    """Promises that a clock had ended `count` pauses before it emitted the elements that follow on this channel.
+
+    A clock is a subtask with watermark generators of its own; in a pause it is idle. It emits this before its first
+    `Idle` and behind each `Active`, and those behind it pass it on at once. So a consumer sees that an idle channel has
+    not heard yet of rows that another one has heard of.
+    """
+
+    clock: int
+    count: int
+
+
 class EndOfData(msgspec.Struct, frozen=True, tag="end-of-data"):
     """Ends its channel in this generation: no element follows."""
 
 
-InBandEvent = Watermark | Idle | Active | EndOfData
+InBandEvent = Watermark | Idle | Active | Pauses | EndOfData
 
 
 class SnapshotKind(IntEnum):

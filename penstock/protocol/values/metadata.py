@@ -48,13 +48,15 @@ class Capture(msgspec.Struct, frozen=True):
 
 class ChannelTime(msgspec.Struct, frozen=True, omit_defaults=True):
     """Records the time of a channel as its consumer had read it: its watermark, and whether it was idle or ended.
-    `before_last_ms`: the watermark before the last one, once that has come.
+    `before_last_ms`: the watermark before the last one, once that has come. `other_pauses`: for each clock whose ended
+    pauses are not those of `SubtaskSnapshot.pauses` on this channel, their count here; -1: it has said nothing here.
     """
 
     watermark_ms: int
     idle: bool = False
     ended: bool = False
     before_last_ms: int = -(2**63)
+    other_pauses: dict[int, int] = {}
 
 
 class InputCut(msgspec.Struct, frozen=True):
@@ -201,6 +203,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     floors: list[GroupFloor] = []
     idle: bool = False
     """True if `Idle` was the last element about time that was sent downstream."""
+    pauses: dict[int, int] = {}
+    """The ended pauses of each clock, its own included, that had been passed on downstream."""
     finished: bool = False
     """True once the subtask had sent its end of data."""
     unaligned: bool = False

@@ -106,7 +106,7 @@ class InFlightRestore:
         for index, edge, held in intervals:
             if held.first < held.end:
                 self._add_layer(index, edge, held)
-        self._subtask.valve.restore(times, current_ms)
+        self._subtask.valve.restore(times, current_ms, own.pauses)
 
     def _add_layer(self, index: int, edge: Edge, held: _Held) -> None:
         found = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)

@@ -42,12 +42,14 @@ class TimeAtSnapshot:
     current_ms: int
     floors: list[GroupFloor]
     idle: bool
+    pauses: dict[int, int]
     channels: list[ChannelTime]
 
     @staticmethod
     def of(clock: SubtaskClock) -> TimeAtSnapshot:
         time = clock.time
-        return TimeAtSnapshot(time.emitted_ms, time.current_ms, time.floors(), clock.said_idle, clock.valve.times())
+        said, channels = (clock.said_idle, dict(clock.said_pauses)), clock.valve.times()
+        return TimeAtSnapshot(time.emitted_ms, time.current_ms, time.floors(), *said, channels)
 
 
 @dataclass

@@ -6,8 +6,8 @@ Otherwise `penstock.protocol.restore.rescale` decides who gets what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.states import key_type
@@ -36,13 +36,14 @@ from penstock.storage.store import ObjectStore
 @dataclass(frozen=True)
 class RestoredTime:
     """Holds event time to resume from. `current_ms` is what operators see, `emitted_ms` what has been sent
-    downstream.
+    downstream, `pauses` the ended pauses of each clock that have been.
     """
 
     current_ms: int = WATERMARK_MIN_MS
     emitted_ms: int = WATERMARK_MIN_MS
     floors: tuple[GroupFloor, ...] = ()
     idle: bool = False
+    pauses: Mapping[int, int] = field(default_factory=dict)
 
 
 class SubtaskRestore:
@@ -190,7 +191,7 @@ class SubtaskRestore:
             emitted_ms = WATERMARK_MIN_MS if own.watermark_ms is None else own.watermark_ms
             current_ms = emitted_ms if own.current_ms is None else own.current_ms
             rows.restore(current_ms)
-            return RestoredTime(current_ms, emitted_ms, tuple(own.floors), own.idle)
+            return RestoredTime(current_ms, emitted_ms, tuple(own.floors), own.idle, own.pauses)
         rows.restore(WATERMARK_MIN_MS)
         floors = (
             rescale.floors(self._old.of_head, vertex.max_parallelism, self._subtask.key_groups) if vertex.keyed else []

@@ -46,6 +46,7 @@ def snapshot_of(capture: SubtaskCapture, segment: SegmentWriter, clock: Clock) -
         current_ms=capture.time.current_ms,
         floors=capture.time.floors,
         idle=capture.time.idle,
+        pauses=capture.time.pauses,
         finished=capture.finished,
         unaligned=capture.cut.unaligned or any(c.captured for c in capture.outputs),
         persisted_bytes=segment.length_bytes - before,

@@ -16,7 +16,7 @@ from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.operators.event_time.progress import EventTime
-from penstock.operators.event_time.subtask_clock import SubtaskClock
+from penstock.operators.event_time.subtask_clock import SubtaskClock, clock_number
 from penstock.operators.event_time.timers import Timers
 from penstock.operators.event_time.watermark_generators import WHOLE_INPUT, WatermarkGenerators
 from penstock.operators.rows.chain import Chain
@@ -98,7 +98,15 @@ class SubtaskOpening:
 
         emit = partial(_emit_behind_rows, work, output)
         event_time = SubtaskClock(
-            deployed.valve, time, generation, tail.timestamped, restored.idle, emit, self._clock.monotonic_ms
+            deployed.valve,
+            time,
+            generation,
+            tail.timestamped,
+            restored.idle,
+            emit,
+            self._clock.monotonic_ms,
+            0 if self._vertex.clock is None else clock_number(self._vertex.clock.uid, deployed.id.subtask),
+            restored.pauses,
         )
         feed = self._feed(reader, work, output, event_time)
         parts = SnapshotSource(feed, work, output, event_time, backend, checkpointed)

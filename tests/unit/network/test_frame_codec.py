@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.network.connection import Outbox
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, HEADER_BYTES, FrameDecoder, FrameError, encode
-from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, Watermark
+from penstock.protocol.values.elements import Active, Barrier, ChannelId, EndOfData, Idle, Pauses, Watermark
 from penstock.protocol.values.frames import (
     AlignedBarrier,
     CancelBarrier,
@@ -30,7 +30,11 @@ channels = st.builds(ChannelId, small, small, small)
 barriers = st.builds(
     Barrier, numbers, st.none() | st.integers(0, 2**31), st.floats(0, 1e12, allow_nan=False), st.booleans()
 )
-events = st.builds(Watermark, st.integers(-(2**63), 2**63 - 1)) | st.sampled_from([Idle(), Active(), EndOfData()])
+events = (
+    st.builds(Watermark, st.integers(-(2**63), 2**63 - 1))
+    | st.builds(Pauses, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+    | st.sampled_from([Idle(), Active(), EndOfData()])
+)
 frames = st.one_of(
     st.builds(Data, channels, numbers, st.integers(1, 2**31), numbers, st.binary(max_size=300), numbers),
     st.builds(Event, channels, numbers, events),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS, WatermarkValve
-from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Watermark
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Active, EndOfData, Idle, InBandEvent, Pauses, Watermark
 from penstock.protocol.values.metadata import ChannelTime
 
 W = Watermark
@@ -120,6 +120,35 @@ def test_a_restored_valve_goes_on_where_it_was() -> None:
     assert again.on_event(2, Active()) is None and again.on_event(2, W(1)) is None, "never backwards"
     assert again.on_event(1, W(20)) is None
     assert again.on_event(2, W(30)) == 9
+
+
+def test_an_idle_channel_that_has_not_heard_of_a_pause_holds_time_back() -> None:
+    valve = WatermarkValve(2)
+    pause: tuple[InBandEvent, ...] = (W(5), Pauses(7, 0), Idle())
+    another: tuple[InBandEvent, ...] = (Active(), Pauses(7, 1), W(20), Idle())
+    for what in pause:
+        for channel in (0, 1):
+            valve.on_event(channel, what)
+    assert valve.is_idle and valve.current_ms == 5
+    for what in another:
+        valve.on_event(0, what)
+    assert valve.current_ms == 5 and not valve.is_idle, "rows of the other one may precede 20"
+    again = WatermarkValve(2)
+    again.restore(valve.times(), valve.current_ms, valve.pauses)
+    for restored in (valve, again):
+        assert restored.on_event(1, Active()) is None and restored.on_event(1, Pauses(7, 1)) is None
+        assert restored.on_event(1, Idle()) == 20 and restored.is_idle
+
+
+def test_pauses_of_a_clock_above_one_channel_concern_no_other() -> None:
+    valve = WatermarkValve(2)
+    for channel, clock in ((0, 7), (1, 8)):
+        valve.on_event(channel, W(5 + channel))
+        valve.on_event(channel, Pauses(clock, 0))
+        valve.on_event(channel, Idle())
+    valve.on_event(0, Active())
+    valve.on_event(0, Pauses(7, 1))
+    assert valve.on_event(0, W(20)) == 20, "the other clock is idle, as far as anybody knows"
 
 
 def test_it_is_idle_when_every_open_channel_is() -> None:

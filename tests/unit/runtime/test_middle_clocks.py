@@ -17,7 +17,7 @@ from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.operators.event_time.watermark_generators import WHOLE_INPUT, OldClock, WatermarkGenerators
 from penstock.protocol.channel.watermark_valve import WatermarkValve
-from penstock.protocol.values.elements import Idle
+from penstock.protocol.values.elements import Idle, Pauses
 from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.test_event_time_jobs import FREQUENT
 from tests.unit.runtime.test_idleness import run_for
@@ -165,4 +165,4 @@ def test_a_subtask_that_waits_for_the_next_of_several_sources_stays_at_its_time(
     assert not emitted and generation.watermark_ms == 600 - 10 - 1
     subtask.has_no_split(has_gaps=False)
     subtask.tick()
-    assert emitted == [Idle()]
+    assert emitted == [Pauses(0, 0), Idle()]
