@@ -1,5 +1,5 @@
 """Has Spark 4 find the format "penstock-state": it looks for packages whose names begin with pyspark_."""
 
-from penstock.spark.state_data_source import StateDataSource as DefaultSource
+from penstock.spark.frames.state_data_source import StateDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

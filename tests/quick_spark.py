@@ -45,7 +45,7 @@ def quick_spark() -> Iterator[None]:
     archive is made meanwhile, and those that start later find it. Where an archive does not work, as on a Java without
     one of its own classes, all goes on without."""
     global java_options
-    from penstock.spark.java import ensure_java
+    from penstock.spark.cluster.java import ensure_java
 
     made = BUILD / _kind(ensure_java())
     made.mkdir(parents=True, exist_ok=True)

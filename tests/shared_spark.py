@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Said even where it is what Spark does by itself: Java remembers the settings of its first session.
 USERS = {"spark.python.daemon.module": "pyspark.daemon", "spark.executorEnv.PYTHONPATH": ""}
 WITH_OUR_DAEMON = {
-    "spark.python.daemon.module": "penstock.spark.slot_daemon",
+    "spark.python.daemon.module": "penstock.spark.process.slot_daemon",
     "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
 }
 

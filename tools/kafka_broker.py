@@ -275,7 +275,7 @@ class KafkaBroker:
 
 
 def _java_program(name: str) -> str:
-    from penstock.spark.java import find_java
+    from penstock.spark.cluster.java import find_java
 
     home, _ = find_java()
     return name if home is None else str(home / "bin" / name)

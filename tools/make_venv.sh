@@ -73,7 +73,7 @@ pip_is_at() {
 
 tell_java() {
   "$venv/bin/python" - <<'EOF'
-from penstock.spark.java import find_java
+from penstock.spark.cluster.java import find_java
 home, refused = find_java()
 print("== Java:", f"of {home}" if home else "the machine's own", *(f"(not {r})" for r in refused))
 EOF

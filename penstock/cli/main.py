@@ -115,8 +115,8 @@ def run(
     terminated. With high availability a job that was cancelled ends with 0, so that it is not started again.
     """
     from penstock.cli.program import run_program
-    from penstock.common.configuration_sources import parse_dynamic_option
     from penstock.common.options import OptionError
+    from penstock.common.settings.configuration_sources import parse_dynamic_option
 
     if not program.is_file():
         raise usage(f"there is no program {program}; give the path of a Python file")
@@ -317,8 +317,8 @@ def options(
 
 
 def _configured_directory() -> str | None:
-    from penstock.common.configuration_sources import load_configuration
     from penstock.common.options import CheckpointingOptions, OptionError
+    from penstock.common.settings.configuration_sources import load_configuration
 
     try:
         return load_configuration().get(CheckpointingOptions.CHECKPOINTS_DIRECTORY)
@@ -360,7 +360,7 @@ def _duration(text: str) -> Duration:
 def _exit_codes() -> Iterator[None]:
     """End the command with exit code 1, and the reason, if what was asked of a job was not done."""
     from penstock.cli.control import ControlFailed
-    from penstock.common.excepthook import EXIT_INTERRUPTED
+    from penstock.common.program.excepthook import EXIT_INTERRUPTED
     from penstock.storage.store import StoreError
 
     try:

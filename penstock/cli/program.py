@@ -8,10 +8,11 @@ import runpy
 import sys
 from pathlib import Path
 
-from penstock.common.configuration_sources import DYNAMIC_OPTIONS_VARIABLE, load_configuration
-from penstock.common.excepthook import EXIT_INTERRUPTED, format_uncaught, is_refused_path
-from penstock.common.job_execution import JobExecutionError, JobStatus
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.job_status import JobStatus
 from penstock.common.options import HighAvailabilityOptions, OptionError
+from penstock.common.program.excepthook import EXIT_INTERRUPTED, format_uncaught, is_refused_path
+from penstock.common.settings.configuration_sources import DYNAMIC_OPTIONS_VARIABLE, load_configuration
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.common.configuration_sources import load_configuration
 from penstock.common.options import OptionError
+from penstock.common.settings.configuration_sources import load_configuration
 from penstock.storage.opening import open_store as open_with
 from penstock.storage.store import BrowsableStore, ObjectMissing, StoreError
 from penstock.storage.store_settings import StoreSettings

@@ -2,16 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.common.checkpointing import RuntimeExecutionMode
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.job_execution import JobExecutionError, JobExecutionResult, JobStatus
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
+from penstock.common.job_status import JobStatus
 from penstock.common.missing_names import advising_getattr, install_module_advice
+from penstock.common.options.modes import RuntimeExecutionMode
 from penstock.common.options.option import ConfigOption, OptionError
 from penstock.common.restart_strategy import RestartStrategies
-from penstock.common.row import Row, RowKind
+from penstock.common.row_types.row import Row, RowKind
 from penstock.common.serialization import (
     ByteArraySchema,
     DeserializationSchema,

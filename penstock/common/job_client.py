@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.common.completable_future import CompletableFuture
-from penstock.common.job_execution import JobExecutionResult, JobStatus
+from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
+from penstock.common.job_status import JobStatus
 from penstock.common.missing_names import AdvisesOnMissing
 
 

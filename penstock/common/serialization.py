@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, ClassVar
 
-from penstock.common.flink_text import text_of
-from penstock.common.scalar_types import BYTES, STRING
+from penstock.common.row_types.flink_text import text_of
+from penstock.common.row_types.scalar_types import BYTES, STRING
 from penstock.common.typeinfo import TypeInformation
 
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from penstock.common.missing_names import advising_getattr
-from penstock.common.row import Row, RowKind
-from penstock.common.type_information import (
+from penstock.common.row_types.row import Row, RowKind
+from penstock.common.row_types.type_information import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     LAST_ACCESS_COLUMN,

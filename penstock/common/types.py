@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.common import scalar_types as scalars
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-from penstock.common.row import Row, RowKind
-from penstock.common.scalar_types import PICKLED, PickledType
-from penstock.common.type_information import RowTypeError, TypeInformation
+from penstock.common.row_types import scalar_types as scalars
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types.row import Row, RowKind
+from penstock.common.row_types.scalar_types import PICKLED, PickledType
+from penstock.common.row_types.type_information import RowTypeError, TypeInformation
 
 __all__ = [
     "PICKLED",

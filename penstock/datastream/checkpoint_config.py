@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.common.checkpointing import CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions as Options
 from penstock.common.options import OptionError
+from penstock.common.options.modes import CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.common.time import Duration
 from penstock.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 

@@ -1,5 +1,5 @@
 """Offers CheckpointingMode in PyFlink's module."""
 
-from penstock.common.checkpointing import CheckpointingMode
+from penstock.common.options.modes import CheckpointingMode
 
 __all__ = ["CheckpointingMode"]

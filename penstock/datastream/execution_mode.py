@@ -1,5 +1,5 @@
 """Offers the names that PyFlink has in `pyflink.datastream.execution_mode`."""
 
-from penstock.common.checkpointing import RuntimeExecutionMode
+from penstock.common.options.modes import RuntimeExecutionMode
 
 __all__ = ["RuntimeExecutionMode"]

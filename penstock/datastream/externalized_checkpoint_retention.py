@@ -1,5 +1,5 @@
 """Offers ExternalizedCheckpointRetention in PyFlink's module."""
 
-from penstock.common.checkpointing import ExternalizedCheckpointRetention
+from penstock.common.options.modes import ExternalizedCheckpointRetention
 
 __all__ = ["ExternalizedCheckpointRetention"]

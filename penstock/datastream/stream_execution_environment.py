@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterable
 
-from penstock.common.checkpointing import CheckpointingMode, RuntimeExecutionMode
 from penstock.common.configuration import Configuration
-from penstock.common.configuration_sources import load_configuration
-from penstock.common.excepthook import install_excepthook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_client import JobClient
-from penstock.common.job_execution import JobExecutionResult
+from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.options import (
     DeploymentOptions,
@@ -20,8 +17,11 @@ from penstock.common.options import (
     PipelineOptions,
     PythonOptions,
 )
-from penstock.common.program_classes import remember_main
+from penstock.common.options.modes import CheckpointingMode, RuntimeExecutionMode
+from penstock.common.program.excepthook import install_excepthook
+from penstock.common.program.program_classes import remember_main
 from penstock.common.restart_strategy import RestartStrategyConfiguration
+from penstock.common.settings.configuration_sources import load_configuration
 from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy

@@ -7,7 +7,7 @@ names, parallelism and what is added elsewhere in the program change nothing.
 
 from __future__ import annotations
 
-from penstock.common.operator_uid import digest, uid_of
+from penstock.common.program.operator_uid import digest, uid_of
 from penstock.graph.logical import Input, LogicalGraph, Node
 
 __all__ = ["DuplicateUid", "assign_uids", "uid_of"]

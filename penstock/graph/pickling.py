@@ -14,8 +14,8 @@ from typing import Any, Iterator
 
 import cloudpickle
 
-from penstock.common.failures import summary
-from penstock.common.program_classes import (
+from penstock.common.program.failures import summary
+from penstock.common.program.program_classes import (
     DEFINITION_BYTES_MAX,
     begin_program,
     is_current,

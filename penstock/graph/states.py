@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, TupleType
-from penstock.common.scalar_types import BIG_INT, BYTE, INT, LONG, PICKLED, SHORT
-from penstock.common.type_evolution import WAY_OUT, IncompatibleType, evolution
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, TupleType
+from penstock.common.row_types.scalar_types import BIG_INT, BYTE, INT, LONG, PICKLED, SHORT
+from penstock.common.row_types.type_evolution import WAY_OUT, IncompatibleType, evolution
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
 from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow.types as kinds
 
-from penstock.common import scalar_types as scalar
-from penstock.common.columns import ColumnType
+from penstock.common.row_types import scalar_types as scalar
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
 from penstock.graph.declared_columns import Aggregate, WindowAggregateSpec

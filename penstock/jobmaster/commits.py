@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from penstock.common.clock import Clock
-from penstock.common.failures import describe
+from penstock.common.program.failures import describe
 from penstock.connectors.base import Committer, PermanentError, SinkError
 from penstock.graph.job_graph import JobGraph, Operator
 from penstock.graph.logical import OperatorKind

@@ -6,10 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.common.backlog import backlog_interval_ms
-from penstock.common.checkpointing import ExternalizedCheckpointRetention, RecoveryClaimMode
 from penstock.common.clock import Clock
-from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.options import (
     CheckpointingOptions,
@@ -24,7 +21,9 @@ from penstock.common.options import (
     StateRecoveryOptions,
     WebOptions,
 )
+from penstock.common.options.modes import ExternalizedCheckpointRetention, RecoveryClaimMode
 from penstock.common.options.restart import INFINITE
+from penstock.common.settings.checkpoint_settings import backlog_interval_ms, concurrent_checkpoints_max
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.identity import JobIdentity
 from penstock.protocol.driver import driver_events as events

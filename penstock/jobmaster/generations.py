@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.common.clock import Clock
-from penstock.common.failures import describe
+from penstock.common.program.failures import describe
 from penstock.connectors.base import PermanentError, SplitEnumerator
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.deployment import DeploymentPlan

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.common.columns import integers
+from penstock.common.row_types.columns import integers
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TIMESTAMP_COLUMN, TypeInformation
 from penstock.common.types import PICKLED, Types
 from penstock.graph.job_graph import Edge

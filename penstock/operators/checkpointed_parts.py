@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Callable
 
-from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.connectors.base import SinkWriter, SourceReader
 from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
 from penstock.datastream.functions import (

@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
-from penstock.common.job_execution import CheckpointFailed, JobExecutionError, JobStatus
+from penstock.common.job_execution import CheckpointFailed, JobExecutionError
+from penstock.common.job_status import JobStatus
 from penstock.monitoring.report import JobReport, VertexReport
 from penstock.rest.operations import Operations, Outcome, TooManyOperations, TriggerIdInUse
 from penstock.rest.views import (

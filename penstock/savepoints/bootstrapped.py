@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import USER_ERRORS
+from penstock.common.program.failures import USER_ERRORS
 from penstock.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext, KeyedStateStore
 from penstock.operators.checkpointed_parts import BackendStateStore
 from penstock.protocol.values.key_encoding import UnsupportedKey

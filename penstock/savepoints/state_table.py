@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import RowType, TupleType
-from penstock.common.failures import summary
-from penstock.common.type_texts import parse_type
+from penstock.common.program.failures import summary
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import RowType, TupleType
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import LAST_ACCESS_COLUMN, TypeInformation
 from penstock.protocol.values.keys import hash_int64, hash_strings, key_group, key_groups, key_hash
 from penstock.protocol.values.metadata import StateSchema

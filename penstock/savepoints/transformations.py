@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.operator_uid import uid_of
-from penstock.common.row import Row
+from penstock.common.program.operator_uid import uid_of
+from penstock.common.row_types.row import Row
 from penstock.savepoints.savepoint_functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,

@@ -33,16 +33,16 @@ from penstock.jobmaster.identity import (
 )
 from penstock.jobmaster.job_recovery import FoundCheckpoint, check_fit
 from penstock.protocol.driver.row_folders import Release
-from penstock.spark.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
-from penstock.spark.ended_job import EndedJobClient, how_it_ended
+from penstock.spark.cluster.spark_watch import why_gone
+from penstock.spark.cluster.submission import ship_modules
+from penstock.spark.cluster.versions import check_pyspark
+from penstock.spark.driver.ended_job import EndedJobClient, how_it_ended
+from penstock.spark.driver.spark_job import SparkJob, driver_store
+from penstock.spark.driver.storage_wait import look_at_storage
+from penstock.spark.driver.terminal import Terminal
+from penstock.spark.frames.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
 from penstock.spark.session import SessionError, Substrate, is_running, open_session
-from penstock.spark.spark_job import SparkJob, driver_store
-from penstock.spark.spark_slots import places_taken
-from penstock.spark.spark_watch import why_gone
-from penstock.spark.storage_wait import look_at_storage
-from penstock.spark.submission import ship_modules
-from penstock.spark.terminal import Terminal
-from penstock.spark.versions import check_pyspark
+from penstock.spark.slots.spark_slots import places_taken
 from penstock.storage.opening import OpenStore, open_own
 
 check_pyspark(PYSPARK_VERSION, sys.version_info[:2])

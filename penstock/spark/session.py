@@ -25,9 +25,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.spark.java import ensure_java
-from penstock.spark.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
-from penstock.spark.spark_watch import why_gone
+from penstock.spark.cluster.java import ensure_java
+from penstock.spark.cluster.spark_watch import why_gone
+from penstock.spark.process.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def _start(job_name: str, slots: int) -> SparkContext:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        "spark.python.daemon.module": "penstock.spark.slot_daemon",
+        "spark.python.daemon.module": "penstock.spark.process.slot_daemon",
         f"spark.executorEnv.{FOLDER_VARIABLE}": str(ends_folder()),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from penstock.common.failures import Fault
+from penstock.common.program.failures import Fault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +32,6 @@ def register_state_source(spark: SparkSession) -> None:
             "PySpark 4.0 or later, or read state as Arrow, and make a DataFrame of it: "
             "spark.createDataFrame(penstock.state.read_checkpoint(path).keyed_state(uid, name).table().to_pandas())"
         )
-    from penstock.spark.state_data_source import StateDataSource
+    from penstock.spark.frames.state_data_source import StateDataSource
 
     spark.dataSource.register(StateDataSource)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Protocol, Sequence
 
-from penstock.common.failures import Fault
+from penstock.common.program.failures import Fault
 from penstock.protocol.values.metadata import RunBounds, Segment, StateSchema
 from penstock.storage.local_backup import LocalBackup
 

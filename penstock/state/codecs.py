@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.composite_types import ListType, MapType
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.composite_types import ListType, MapType
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, TypeInformation
 from penstock.protocol.values.key_encoding import UnsupportedKey, encode
 from penstock.protocol.values.keys import KeyDecoder

@@ -1,4 +1,4 @@
-"""Fits restored state to the type that it is declared with now, as the rules of `penstock.common.type_evolution` say.
+"""Fits restored state to the type that it is declared with now, as the rules of `type_evolution.py` say.
 
 A restore converts all entries of a state whose type has changed, and the first checkpoint after it stores the state
 whole: so all runs of a chain have one type.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.type_evolution import WAY_OUT, Convert, IncompatibleType, evolution, evolved_columns
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.type_evolution import WAY_OUT, Convert, IncompatibleType, evolution, evolved_columns
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
 from penstock.state.backend import StateSchemaError
 

@@ -14,9 +14,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from penstock.common.composite_types import MapType
-from penstock.common.failures import OperatorFailure
-from penstock.common.scalar_types import PICKLED
+from penstock.common.program.failures import OperatorFailure
+from penstock.common.row_types.composite_types import MapType
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.backend import StateError, StateRevoked, StateSchemaError

@@ -9,7 +9,7 @@ from typing import Any, Generic, Iterable, Iterator, Mapping, TypeVar
 
 import pyarrow as pa
 
-from penstock.common.named_rows import reducing
+from penstock.common.row_types.named_rows import reducing
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import SliceAccess, StateSchemaError, StateSnapshot

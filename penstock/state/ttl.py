@@ -15,8 +15,8 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.composite_types import ListType
-from penstock.common.scalar_types import LONG
+from penstock.common.row_types.composite_types import ListType
+from penstock.common.row_types.scalar_types import LONG
 from penstock.common.typeinfo import LAST_ACCESS_COLUMN, TypeInformation
 
 WallClock = Callable[[], int]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-from penstock.common.failures import summary
-from penstock.common.program_classes import missing_class
-from penstock.common.scalar_types import PickledType
+from penstock.common.program.failures import summary
+from penstock.common.program.program_classes import missing_class
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types.scalar_types import PickledType
 from penstock.common.typeinfo import TypeInformation
 from penstock.state.backend import MissingStateClass, StateError
 from penstock.state.ttl import StampedType

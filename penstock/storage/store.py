@@ -10,7 +10,7 @@ import builtins
 import threading
 from typing import Callable, NamedTuple, Protocol, Sequence
 
-from penstock.common.failures import Fault
+from penstock.common.program.failures import Fault
 
 DELETED_AT_ONCE = 8
 """The number of deletions that are on their way at a time, where each is a request."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.type_information import KEY_COLUMN
+from penstock.common.row_types.type_information import KEY_COLUMN
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import Metadata, StateRange

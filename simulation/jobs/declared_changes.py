@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import StateBackendOptions
-from penstock.common.row import Row as NamedRow
+from penstock.common.row_types.row import Row as NamedRow
 from penstock.common.time import Time
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedProcessFunction, RuntimeContext

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
 from penstock.common.options import (
     CheckpointingOptions,
@@ -15,6 +14,7 @@ from penstock.common.options import (
     StateRecoveryOptions,
     TaskManagerOptions,
 )
+from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from simulation.faults.fault_plan import AIMED
 from simulation.world.pace import CHECKPOINT_ROOT, Pace
 from simulation.world.small_limits import random_limits

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.common.checkpointing import RecoveryClaimMode
 from penstock.common.options import CheckpointingOptions, StateRecoveryOptions
+from penstock.common.options.modes import RecoveryClaimMode
 from penstock.protocol.values.log_entries import Ended
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.layout import METADATA_NAME

@@ -1,6 +1,6 @@
 """Simulates slot processes, and the keeper that submits them: one Spark job per slot, submitted again when it fails.
 
-A process does what `penstock.spark.slot_main` does: connects, registers, passes messages and frames to the real `Slot`,
+A process does what `slot_main.py` does: connects, registers, passes messages and frames to the real `Slot`,
 sends heartbeats, and ends itself when it receives `Leave` or has lost its driver.
 """
 
@@ -306,7 +306,7 @@ class SlotKeeper:
     # ---- slots that share a process ------------------------------------------------------------------------------
 
     def leave_to_another(self, slot: int, relieved: bool) -> int:
-        """Do as `penstock.spark.spark_slots.SparkSlots`."""
+        """Do as `penstock.spark.slots.spark_slots.SparkSlots`."""
         registered = self._registered.get(slot, 0)
         if not relieved:
             self._left_for_good.add(slot)

@@ -16,7 +16,7 @@ from penstock.cli.main import app
 from penstock.common.configuration import Configuration
 from penstock.jobmaster.identity import JobIdentity, RestoreSourceError, identify
 from penstock.protocol.values.log_entries import CheckpointEntry, Fence
-from penstock.spark.storage_wait import look_at_storage
+from penstock.spark.driver.storage_wait import look_at_storage
 from penstock.storage.layout import log_path
 from penstock.storage.log import encode_entry
 from penstock.storage.opening import OpenStore, open_store
@@ -127,7 +127,7 @@ def test_a_start_that_every_start_resumes_waits_for_its_store(place: Place) -> N
 
 
 def test_a_store_that_is_slow_is_said_to_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.spark.storage_wait.SLOW_S", 0.05)
+    monkeypatch.setattr("penstock.spark.driver.storage_wait.SLOW_S", 0.05)
     told, heard = list[str](), threading.Event()
 
     def tell(text: str) -> None:

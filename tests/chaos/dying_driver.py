@@ -15,8 +15,8 @@ from penstock.jobmaster.ports import Event, MessageReceived
 from penstock.network.control_server import ControlServer
 from penstock.protocol.driver.coordinator import CheckpointCoordinator
 from penstock.protocol.values.messages import Message
-from penstock.spark.driver_loop import OrderedWork
-from penstock.spark.spark_job import SparkJob
+from penstock.spark.driver.driver_loop import OrderedWork
+from penstock.spark.driver.spark_job import SparkJob
 
 RESCALE = "request the checkpoint of a rescale"
 WORK_S = 0.2

@@ -21,7 +21,7 @@ START_S = 60.0
 @contextmanager
 def standalone_cluster(folder: Path, workers: int, cores: int) -> Iterator[StandaloneCluster]:
     """A cluster of so many Workers with so many cores each, which is ended at last."""
-    from penstock.spark.java import ensure_java
+    from penstock.spark.cluster.java import ensure_java
 
     ensure_java()
     cluster = StandaloneCluster(folder, workers, cores)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
 from penstock.common.types import Types
 from penstock.graph.declared_columns import (

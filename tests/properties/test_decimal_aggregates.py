@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.common.types import Types
 from penstock.graph.declared_columns import Aggregate, AggregateSpec, WindowAggregateSpec

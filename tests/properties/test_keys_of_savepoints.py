@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Types
-from penstock.common.columns import ColumnType
+from penstock.common.row_types.columns import ColumnType
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.protocol.values.key_encoding import encode
 from penstock.savepoints import (

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.common import type_evolution
-from penstock.common.composite_types import RowType
+from penstock.common.row_types import type_evolution
+from penstock.common.row_types.composite_types import RowType
 from penstock.state import restored
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.ttl import TimeToLive

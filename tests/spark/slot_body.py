@@ -10,8 +10,8 @@ from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.messages import Cancel, Deploy, Left, Message, ReachedEndOfData
 from penstock.runtime.process.context import set_current
 from penstock.runtime.process.slot_ports import DataLinks, MasterLink
-from penstock.spark.slot_main import SlotProcess
-from penstock.spark.slot_task import SlotArguments
+from penstock.spark.process.slot_main import SlotProcess
+from penstock.spark.process.slot_task import SlotArguments
 
 
 class TinySlot:

@@ -317,7 +317,7 @@ def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(
     if not submit.exists():
         pytest.skip("there is no spark-submit beside this Python")
     settings = [part for key, value in HOSTILE.items() for part in ("--conf", f"{key}={value}")]
-    from penstock.spark.java import ensure_java
+    from penstock.spark.cluster.java import ensure_java
 
     ensure_java()
     done = run(submit, "--master", "local[2]", *settings, program(PRINTING), cwd=tmp_path)

@@ -16,7 +16,7 @@ from pyspark.sql import types as sql
 
 from penstock.common import Types
 from penstock.datastream.columnar import max_, sum_
-from penstock.spark.data_types import UnsupportedType, row_type_of, schema_of
+from penstock.spark.frames.data_types import UnsupportedType, row_type_of, schema_of
 from tests.spark.small_jobs import environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200), pytest.mark.usefixtures("spark_session")]

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common import Row, Types, WatermarkStrategy
 from penstock.common.job_execution import JobExecutionError
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.datastream import SingleOutputStreamOperator
 from penstock.datastream.connectors.base import SinkError, SourceError
-from penstock.spark.data_frame_origin import change, origin_of
+from penstock.spark.frames.data_frame_origin import change, origin_of
 from tests.spark.small_jobs import (
     KEPT,
     WRITES_ARROW,

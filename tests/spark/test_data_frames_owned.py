@@ -11,11 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common import Row, Types
-from penstock.common.job_execution import JobExecutionError, JobStatus
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.job_status import JobStatus
 from penstock.datastream import JobClient
 from penstock.rest.hosting import JobHosting
-from penstock.spark import executor, spark_job
-from penstock.spark.data_frames import JobFiles
+from penstock.spark import executor
+from penstock.spark.driver import spark_job
+from penstock.spark.frames.data_frames import JobFiles
 from penstock.storage.opening import OpenStore
 from penstock.storage.store import ObjectStore
 from tests.spark.small_jobs import KEPT, checkpoints, committed, environment, file_sink, wait_until

@@ -16,7 +16,7 @@ from penstock.common import Row, Types
 from penstock.connectors.files import arrow_messages
 from penstock.datastream import JobClient
 from penstock.datastream.connectors.base import SourceError
-from penstock.spark import arrow_files
+from penstock.spark.frames import arrow_files
 from tests.spark.small_jobs import (
     KEPT,
     WRITES_ARROW,

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(3 * LIMIT_S)]
 
 
 def run_script(script: Script, folder: Path, commands: Path) -> str:
-    from penstock.spark.java import ensure_java
+    from penstock.spark.cluster.java import ensure_java
 
     ensure_java()
     environment = surroundings()

@@ -20,7 +20,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.network.handshake import DiallerHandshake, HandshakeError, Identity
 from penstock.network.listening import PortError
 from penstock.spark.session import Substrate
-from penstock.spark.task_placement import task_places
+from penstock.spark.slots.task_placement import task_places
 from tests.spark.small_jobs import committed, environment, execute, failure, file_sink, is_alive, numbers, wait_until
 from tools.ports import free_ports
 

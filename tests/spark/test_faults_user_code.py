@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.common import Row, Types
-from penstock.common.job_execution import JobExecutionError, JobStatus
-from penstock.common.type_information import TypeInformation
+from penstock.common.job_execution import JobExecutionError
+from penstock.common.job_status import JobStatus
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.datastream import KeyedProcessFunction, MapFunction, RuntimeContext, ValueStateDescriptor
 from penstock.graph.pickling import UnpicklableFunction
 from tests.spark.small_jobs import (

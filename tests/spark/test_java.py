@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import java
-from penstock.spark.java import JavaMissing, ensure_java, find_java, home_for
+from penstock.spark.cluster import java
+from penstock.spark.cluster.java import JavaMissing, ensure_java, find_java, home_for
 from tests.quick_spark import FLAGS
 
 ROOT = Path(__file__).parents[2]

@@ -23,10 +23,10 @@ from penstock.network.io_loop import IoLoop
 from penstock.network.listening import listen
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Cancel, Deploy, Leave, Left, Peer, Printed, ReachedEndOfData, Register
+from penstock.spark.cluster.submission import search_path
+from penstock.spark.process.slot_task import SlotArguments, slot_task
 from penstock.spark.session import Substrate
-from penstock.spark.slot_task import SlotArguments, slot_task
-from penstock.spark.spark_slots import SparkSlots
-from penstock.spark.submission import search_path
+from penstock.spark.slots.spark_slots import SparkSlots
 from tests.shared_spark import own_substrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]

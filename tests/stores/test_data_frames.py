@@ -19,7 +19,7 @@ from penstock.common import Configuration, Row, Types
 from penstock.connectors.files import arrow_messages
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.datastream.connectors.base import SourceError
-from penstock.spark import arrow_files
+from penstock.spark.frames import arrow_files
 from penstock.storage.opening import open_store
 from penstock.storage.store import BrowsableStore
 from tests.buckets.servers import BUCKET, settings_of
@@ -197,7 +197,7 @@ def test_a_file_that_is_gone_is_named(place: Place, quick_session: SparkSession,
 
 def test_a_task_that_is_repeated_adds_no_rows(place: Place, quick_session: SparkSession) -> None:
     """Ignores what a task that failed has written: it is in no list."""
-    from penstock.spark.stored_frames import _TaskUpload
+    from penstock.spark.frames.stored_frames import _TaskUpload
 
     folder = f"{place.root}/frames"
     upload = _TaskUpload(folder, settings_of(place.server), b"m" * 32)

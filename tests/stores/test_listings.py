@@ -28,7 +28,7 @@ import json, sys, time
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.datagen import DataGeneratorSource
-from penstock.spark.data_frames import DataFrames
+from penstock.spark.frames.data_frames import DataFrames
 
 out, rows, options = sys.argv[1:]
 env = StreamExecutionEnvironment.get_execution_environment(Configuration(json.loads(options))).set_parallelism(2)

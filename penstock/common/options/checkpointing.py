@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.common.checkpointing import CheckpointingMode, ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.options.modes import CheckpointingMode, ExternalizedCheckpointRetention, RecoveryClaimMode
 from penstock.common.options.option import (
     BOOLEAN,
     DURATION,

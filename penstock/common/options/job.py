@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.common.checkpointing import RuntimeExecutionMode
+from penstock.common.options.modes import RuntimeExecutionMode
 from penstock.common.options.option import (
     BOOLEAN,
     DURATION,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.common.failures import Fault
+from penstock.common.program.failures import Fault
 
 
 class PermanentError(Exception):

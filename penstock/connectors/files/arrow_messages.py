@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from penstock.common.arrow_types import UnsupportedColumn, conform
+from penstock.common.row_types.arrow_types import UnsupportedColumn, conform
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import MalformedRecord, SourceChanged, SourceError
 from penstock.connectors.files.file_formats import (

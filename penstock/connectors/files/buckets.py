@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.composite_types import RowType, TupleType
+from penstock.common.row_types.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from penstock.common.configuration import Configuration
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.serialization import Encoder
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext

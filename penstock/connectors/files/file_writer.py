@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.connectors.base import OutputGone, SinkWriter
 from penstock.connectors.files.buckets import BucketAssigner
 from penstock.connectors.files.file_committer import directory_at

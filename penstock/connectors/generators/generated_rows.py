@@ -11,9 +11,9 @@ from typing import Any, Callable
 
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
+from penstock.common.row_types.user_batches import independent
 from penstock.common.typeinfo import RowTypeError, TypeInformation
-from penstock.common.user_batches import independent
 from penstock.connectors.base import (
     FixedSplitEnumerator,
     MalformedRecord,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.scalar_types import LONG
+from penstock.common.row_types.scalar_types import LONG
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import (
     FixedSplitEnumerator,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from penstock.common.failures import Fault
+from penstock.common.program.failures import Fault
 from penstock.connectors.kafka.java_properties import WITHOUT_EFFECT, translated
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.connectors.base import RefusedRecord, SinkError, SinkWriter, WriterContext
 from penstock.connectors.kafka.client import client_library, make, reason_of
 from penstock.connectors.kafka.committer import PreparedTransaction

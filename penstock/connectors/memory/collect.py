@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.common.completable_future import CompletableFuture
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.connectors.base import Committer, Sink, SinkError, SinkWriter, WriterContext
 
 _CHUNK_BYTES = 4 << 20

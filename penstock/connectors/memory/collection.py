@@ -7,7 +7,7 @@ from typing import Any, Iterable
 
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.connectors.base import (
     FixedSplitEnumerator,

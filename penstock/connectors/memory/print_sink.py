@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.common.flink_text import printed
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.flink_text import printed
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 
 
 class PrintSink(Sink):
-    """Prints rows on the driver's terminal, in the text that PyFlink gives them (`penstock.common.flink_text`).
+    """Prints rows on the driver's terminal, in the text that PyFlink gives them (`flink_text.py`).
 
     A line is `identifier:subtask> row`. The subtask, counted from 1, is left out at parallelism 1, and the identifier
     if there is none. Rows are printed when they arrive, so a restart prints some of them again.

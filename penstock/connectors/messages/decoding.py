@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED, STRING
+from penstock.common.row_types.scalar_types import PICKLED, STRING
 from penstock.common.serialization import ByteArraySchema, DeserializationSchema, SimpleStringSchema
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 

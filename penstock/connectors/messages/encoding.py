@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED, STRING
+from penstock.common.row_types.scalar_types import PICKLED, STRING
 from penstock.common.serialization import ByteArraySchema, SerializationSchema, SimpleStringSchema
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError

@@ -13,7 +13,7 @@ from typing import Any, Callable, Sequence
 import cloudpickle
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.testing._compared_rows import assert_same_rows

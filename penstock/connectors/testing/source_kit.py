@@ -14,7 +14,7 @@ from typing import Any, Iterable, Sequence
 import cloudpickle
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.connectors.base import NotReady, ReaderContext, Source, SourceReader
 from penstock.connectors.testing._compared_rows import assert_same_rows, first_difference
 

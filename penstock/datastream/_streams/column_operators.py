@@ -8,8 +8,8 @@ from typing import Any, Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_types import UnsupportedColumn, column_type_of, row_type_of
-from penstock.common.columns import ColumnType
+from penstock.common.row_types.arrow_types import UnsupportedColumn, column_type_of, row_type_of
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.time import Duration
 from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
 from penstock.common.types import RowType

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterable
 
-from penstock.common.signatures import check_call, parameters_of
+from penstock.common.program.signatures import check_call, parameters_of
 from penstock.datastream.functions import (
     CoFlatMapFunction,
     CoMapFunction,

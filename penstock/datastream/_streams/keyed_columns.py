@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.types as kinds
 
-from penstock.common import scalar_types as scalar
-from penstock.common.columns import ColumnType
+from penstock.common.row_types import scalar_types as scalar
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
 from penstock.datastream._streams.schemas import columns_of, field_type, unknown_column

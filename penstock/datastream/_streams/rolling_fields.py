@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from penstock.common.row import Row
+from penstock.common.row_types.row import Row
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import RowType
 from penstock.datastream.functions import ReduceFunction

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.columns import ColumnType
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 from penstock.datastream._streams.decimal_literals import with_decimal_literals

@@ -25,7 +25,7 @@ from typing import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.job_graph import Vertex
 from penstock.operators.batches import row_type

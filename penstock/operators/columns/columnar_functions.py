@@ -7,11 +7,11 @@ from typing import Any, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_types import UnsupportedColumn, conform
-from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.limits import USUAL, Limits
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
+from penstock.common.row_types.arrow_types import UnsupportedColumn, conform
+from penstock.common.row_types.user_batches import independent
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
-from penstock.common.user_batches import independent
 from penstock.graph.declared_columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind

@@ -9,7 +9,7 @@ from typing import Any, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TIMESTAMP_COLUMN
 from penstock.graph.declared_columns import Aggregate, AggregateSpec
 from penstock.graph.job_graph import Operator

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.failures import OperatorFailure, describe, summary
-from penstock.common.watermark_generator import NO_TIMESTAMP
+from penstock.common.program.failures import OperatorFailure, describe, summary
+from penstock.common.watermark_strategy import NO_TIMESTAMP
 from penstock.connectors.base import MalformedRecord
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 

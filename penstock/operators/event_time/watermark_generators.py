@@ -19,16 +19,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.common.typeinfo import TIMESTAMP_COLUMN, TypeInformation
-from penstock.common.watermark_generator import (
+from penstock.common.watermark_strategy import (
     NO_TIMESTAMP,
     MaxTimestampGenerator,
     Watermark,
     WatermarkGenerator,
     WatermarkOutput,
+    WatermarkStrategy,
 )
-from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.idleness import NEVER_MS, IdleTimers
 from penstock.operators.event_time.untimed_rows import UntimedRows, extracted, nulls_of

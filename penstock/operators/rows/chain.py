@@ -15,8 +15,8 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.common.failures import OperatorFailure
 from penstock.common.limits import USUAL, Limits
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.graph.job_graph import Vertex
 from penstock.operators.batches import row_type, timestamp_column, with_timestamps

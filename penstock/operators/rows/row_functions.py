@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
-from penstock.common.failures import USER_ERRORS, OperatorFailure
-from penstock.common.named_rows import reducing
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
+from penstock.common.row_types.named_rows import reducing
 from penstock.datastream.output_tag import OutputTag
 from penstock.graph.job_graph import Operator
 from penstock.graph.states import REDUCED_STATE

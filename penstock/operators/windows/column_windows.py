@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.graph.declared_columns import WINDOW_START, WindowAggregateSpec
 from penstock.graph.job_graph import Operator

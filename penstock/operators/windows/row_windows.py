@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
-from penstock.common.failures import USER_ERRORS, OperatorFailure
-from penstock.common.named_rows import reducing
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
+from penstock.common.row_types.named_rows import reducing
 from penstock.common.types import Types
 from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import Window

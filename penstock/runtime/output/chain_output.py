@@ -7,7 +7,7 @@ from typing import Any, Iterable
 import pyarrow as pa
 
 from penstock.common.clock import Clock
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.connectors.base import SinkWriter
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import with_timestamps, without_timestamps

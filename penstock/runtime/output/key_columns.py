@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.common import scalar_types as scalar
-from penstock.common.columns import ColumnType
+from penstock.common.row_types import scalar_types as scalar
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.keys import Hashes, hash_int64, key_hash
 from penstock.runtime.output.string_hashes import hashes_of

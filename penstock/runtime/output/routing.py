@@ -8,8 +8,8 @@ from typing import Any, Callable
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.failures import USER_ERRORS, OperatorFailure
 from penstock.common.limits import USUAL, Limits
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
 from penstock.operators.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.common.failures import OperatorFailure, summary
-from penstock.common.program_classes import MissingClass
+from penstock.common.program.failures import OperatorFailure, summary
+from penstock.common.program.program_classes import MissingClass
 from penstock.connectors.base import PermanentError
 from penstock.protocol.values.keys import UnsupportedKey
 from penstock.protocol.values.reasons import SubtaskFailureReason

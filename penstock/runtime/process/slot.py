@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from penstock.common.clock import Clock
-from penstock.common.failures import describe, summary
 from penstock.common.limits import USUAL, Limits
 from penstock.common.options import ExecutionOptions
+from penstock.common.program.failures import describe, summary
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame

@@ -9,11 +9,11 @@ from typing import Any, Callable
 import cloudpickle
 
 from penstock.common.clock import Clock
-from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
-from penstock.common.failures import describe
 from penstock.common.limits import Limits
 from penstock.common.options import CheckpointingOptions
+from penstock.common.program.failures import describe
+from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from penstock.graph.deployment import DeploymentPlan
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.clock import Clock
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.typeinfo import KEY_GROUP_COLUMN, TypeInformation
 from penstock.connectors.base import NotReady, SourceReader
 from penstock.graph.job_graph import Operator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.common.watermark_generator import NO_TIMESTAMP
+from penstock.common.watermark_strategy import NO_TIMESTAMP
 from penstock.operators.event_time.watermark_generators import WatermarkGenerators
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Callable
 
-from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
-from penstock.common.failures import USER_ERRORS, OperatorFailure
+from penstock.common.program.failures import USER_ERRORS, OperatorFailure
+from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from penstock.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.common.failures import OperatorFailure, describe
+from penstock.common.program.failures import OperatorFailure, describe
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Message, SubtaskFailed, SubtaskStatus
 from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter

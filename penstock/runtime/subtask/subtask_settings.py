@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
-from penstock.common.flow_control_options import flow_control
 from penstock.common.options import ExecutionOptions, NetworkOptions, PenstockOptions, PipelineOptions
+from penstock.common.settings.flow_control_settings import flow_control
 from penstock.protocol.channel.flow_control import BoundSizer
 
 _PARKING_MS_MAX = 20.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Iterator
 
-from penstock.common.named_rows import reducing
+from penstock.common.row_types.named_rows import reducing
 from penstock.state.heap.handles import CurrentKey, EntryTable, Handle, refuse_none
 from penstock.state.ttl import TimeToLive, WallClock
 

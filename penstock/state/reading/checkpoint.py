@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.common.configuration import Configuration
-from penstock.common.configuration_sources import load_configuration
-from penstock.common.operator_uid import uid_of
-from penstock.common.type_texts import parse_type
+from penstock.common.program.operator_uid import uid_of
+from penstock.common.row_types.type_texts import parse_type
+from penstock.common.settings.configuration_sources import load_configuration
 from penstock.common.typeinfo import TypeInformation
 from penstock.protocol.values.metadata import Metadata, OperatorPart, StateSchema, VertexShape
 from penstock.state.backend import StateError

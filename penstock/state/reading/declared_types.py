@@ -6,9 +6,9 @@ import re
 
 import pyarrow as pa
 
-from penstock.common import scalar_types as scalars
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types import scalar_types as scalars
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
 
 _BETWEEN = re.compile(r", (?![^\[]*\])")
 """Between columns: a comma that is not in brackets, as that of "timestamp[us, tz=UTC]" is."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.key_encoding import decode
 from penstock.protocol.values.metadata import StateSchema

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common.scalar_types import PICKLED
+from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.key_encoding import decode
 from penstock.protocol.values.metadata import Capture, Metadata, SubtaskSnapshot

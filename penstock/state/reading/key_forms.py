@@ -18,9 +18,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from penstock.common import scalar_types as scalars
-from penstock.common.columns import ENCODING_ERRORS, ColumnType, whole
-from penstock.common.composite_types import ListType, RowType, TupleType
+from penstock.common.row_types import scalar_types as scalars
+from penstock.common.row_types.columns import ENCODING_ERRORS, ColumnType, whole
+from penstock.common.row_types.composite_types import ListType, RowType, TupleType
 from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN
 
 UNREADABLE_KEYS = (*ENCODING_ERRORS, ArithmeticError, pickle.UnpicklingError, EOFError)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.common import scalar_types as scalars
-from penstock.common.columns import ENCODING_ERRORS
+from penstock.common.row_types import scalar_types as scalars
+from penstock.common.row_types.columns import ENCODING_ERRORS
 from penstock.protocol.values.key_encoding import decode, encode
 from penstock.state.backend import StateError
 from penstock.state.codecs import encode_keys

@@ -9,10 +9,10 @@ from typing import Any, Callable
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-from penstock.common.program_classes import MAIN, NoSuchClass, program_class
-from penstock.common.scalar_types import PickledType
+from penstock.common.program.program_classes import MAIN, NoSuchClass, program_class
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types.scalar_types import PickledType
 
 _IMPORT_ERRORS = (ImportError, AttributeError)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from penstock.common.type_evolution import IncompatibleType, evolution
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.type_evolution import IncompatibleType, evolution
+from penstock.common.row_types.type_texts import parse_type
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError, StateSchemaError
 from penstock.state.codecs import declared_by

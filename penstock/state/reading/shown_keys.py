@@ -8,8 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import KEY_COLUMN, TypeInformation
 from penstock.protocol.values.metadata import VertexShape
 from penstock.state.backend import StateError

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import RowType, TupleType
-from penstock.common.type_texts import parse_type
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import RowType, TupleType
+from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN, LAST_ACCESS_COLUMN, RESERVED_COLUMNS
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateError

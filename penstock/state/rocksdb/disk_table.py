@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.scalar_types import PickledType, pickled
+from penstock.common.row_types.scalar_types import PickledType, pickled
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN, encode
 from penstock.protocol.values.keys import KeyDecoder

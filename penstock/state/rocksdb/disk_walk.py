@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Callable
 
-from penstock.common.scalar_types import pickled
+from penstock.common.row_types.scalar_types import pickled
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.cleanup import Found
 from penstock.state.rocksdb.database import PREFIX_BYTES, Entry

@@ -18,14 +18,10 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.common import Configuration
-from penstock.common.job_execution import (
-    JobExecutionError,
-    JobExecutionResult,
-    JobStatus,
-    RescaleFailed,
-    SavepointFailed,
-)
+from penstock.common.job_execution import JobExecutionError, RescaleFailed, SavepointFailed
+from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
+from penstock.common.job_status import JobStatus
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
 from penstock.rest.job_registry import registry_directory, running_jobs, unregister

@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common.checkpointing import CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.common.configuration import Configuration, OptionWarning
-from penstock.common.configuration_sources import (
-    ConfigurationError,
-    load_configuration,
-    parse_dynamic_option,
-    read_configuration_file,
-)
 from penstock.common.options import (
     OPTIONS,
     CheckpointingOptions,
@@ -31,8 +24,15 @@ from penstock.common.options import (
     option_table,
 )
 from penstock.common.options.foreign import FOREIGN_KEYS, FOREIGN_PREFIXES
+from penstock.common.options.modes import CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.common.options.registry import DEPRECATED
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.common.settings.configuration_sources import (
+    ConfigurationError,
+    load_configuration,
+    parse_dynamic_option,
+    read_configuration_file,
+)
 from penstock.common.time import Duration
 
 INTERVAL = "execution.checkpointing.interval"

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.files import file_writer
 from penstock.connectors.files.file_formats import FileWriteFormat
 from penstock.connectors.files.rolling_policy import RollingPolicy

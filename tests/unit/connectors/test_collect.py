@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import CompletableFuture, JobExecutionError, JobExecutionResult, JobID, JobStatus, Types
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.memory.collect import CollectSink
 from penstock.connectors.testing import SinkRun, verify_sink
 from penstock.datastream.connectors.base import SinkError

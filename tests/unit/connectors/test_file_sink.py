@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Types
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.files.file_committer import FileCommitter
 from penstock.connectors.files.file_parts import FileCommittable
 from penstock.connectors.testing import Kill, SinkRun, read_all, verify_sink

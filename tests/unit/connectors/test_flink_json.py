@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common.columns import ColumnType
+from penstock.common.row_types.columns import ColumnType
 from penstock.common.types import Types
 from penstock.connectors.messages.decoding import decode_all, decoder_of
 from penstock.datastream.formats.json import (

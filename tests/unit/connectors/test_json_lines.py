@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common.columns import ColumnType
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.connectors.files import record_file
 from penstock.connectors.files.record_file import RefusedRecords

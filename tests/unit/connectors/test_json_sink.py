@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Row, Types
-from penstock.common.columns import ColumnType
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.formats.json.json_writer import json_lines
 from penstock.connectors.testing import SinkRun, read_all, verify_sink
 from penstock.datastream.connectors.base import SinkError

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from penstock.common.scalar_types import LONG
+from penstock.common.row_types.scalar_types import LONG
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.kafka.records_ahead import Partition, RecordsAhead
 from penstock.connectors.messages.decoding import MessageDecoder, RefusedMessage

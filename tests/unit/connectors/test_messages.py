@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import ByteArraySchema, DeserializationSchema, SimpleStringSchema, Types
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.messages.decoding import decode_all, decoder_of
 from penstock.connectors.messages.encoding import encoder_of, validate
 from penstock.datastream.connectors.base import SinkError

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.connectors.memory.discard import DiscardingSink
 from penstock.connectors.memory.print_sink import PrintSink

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.common.scalar_types import STRING
+from penstock.common.row_types.scalar_types import STRING
 from penstock.connectors.files import record_file
 from penstock.connectors.files.file_formats import Portion, Position
 from penstock.connectors.files.input_file import InputFile

@@ -22,7 +22,7 @@ from penstock.common import (
     Types,
 )
 from penstock.common.options import CheckpointingOptions, ExecutionOptions, PythonOptions, RestartStrategyOptions
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     CheckpointingMode,

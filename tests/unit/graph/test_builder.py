@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, Types
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.graph.builder import GraphError, build_job_graph
 from penstock.graph.describe import describe, execution_plan
 from penstock.graph.job_graph import JobGraph

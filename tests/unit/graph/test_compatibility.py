@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.common import Configuration
-from penstock.common.type_information import TypeInformation
+from penstock.common.row_types.type_information import TypeInformation
 from penstock.common.types import Types
 from penstock.datastream.window import TimeWindow
 from penstock.graph.builder import build_job_graph

@@ -168,7 +168,7 @@ def graph(function):
 def main():
     open(sys.argv[1], "wb").write(dumps(graph(Keep())))
     if len(sys.argv) > 2:
-        from penstock.common.scalar_types import pickled
+        from penstock.common.row_types.scalar_types import pickled
 
         open(sys.argv[2], "wb").write(pickled(objects() if "driver" not in sys.argv else Unreferenced()))
 
@@ -180,8 +180,8 @@ if __name__ == "__main__":
 SLOT = """
 import pickle, sys
 import pyarrow as pa
-from penstock.common.program_classes import become_program
-from penstock.common.scalar_types import PICKLED, pickled
+from penstock.common.program.program_classes import become_program
+from penstock.common.row_types.scalar_types import PICKLED, pickled
 
 become_program()
 graph = pickle.loads(open(sys.argv[1], "rb").read())

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.common.composite_types import RowType
 from penstock.common.job_execution import SavepointFailed
+from penstock.common.row_types.composite_types import RowType
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import encode_split
@@ -32,7 +32,7 @@ from penstock.protocol.values.metadata import (
     StateRange,
     SubtaskSnapshot,
 )
-from penstock.spark.frame_files import FrameFiles
+from penstock.spark.frames.frame_files import FrameFiles
 from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
 from penstock.storage.local import LocalStore

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from penstock.common.failures import describe
+from penstock.common.program.failures import describe
 from penstock.protocol.channel.ends import InputChannel, ProtocolError
 from penstock.protocol.machine import IllegalEvent, Story, step
 from penstock.protocol.subtask.barrier_handler import TABLE, AlignmentState

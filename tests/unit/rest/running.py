@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_client import JobClient
-from penstock.common.job_execution import JobExecutionResult, JobStatus
+from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
+from penstock.common.job_status import JobStatus
 from penstock.monitoring.report import CheckpointReport, JobReport, VertexReport
 
 JOB_ID = "ab" * 16

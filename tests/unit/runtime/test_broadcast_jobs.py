@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from penstock.datastream import (

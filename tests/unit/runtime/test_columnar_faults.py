@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.time import Time
 from penstock.datastream import CoMapFunction, StreamExecutionEnvironment
 from penstock.datastream.columnar import min_, sum_

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.common.concurrent_checkpoints import concurrent_checkpoints_max
 from penstock.common.configuration import Configuration
+from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from penstock.jobmaster.current_job import JobSettings
 from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
 from penstock.protocol.driver.driver_effects import CheckpointEffect, PublishCheckpoint, TriggerCheckpoint

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator, WatermarkOutput, WatermarkStrategy

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.common import Row, Time
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import BroadcastProcessFunction, KeyedProcessFunction, RuntimeContext

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure, describe
+from penstock.common.program.failures import OperatorFailure, describe
 from penstock.common.types import Types
 from penstock.datastream import (
     FilterFunction,

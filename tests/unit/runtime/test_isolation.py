@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.common.failures import OperatorFailure
-from penstock.common.row import Row
+from penstock.common.program.failures import OperatorFailure
+from penstock.common.row_types.row import Row
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
 from penstock.datastream._streams.function_wrappers import CallableFlatMap, CallableMap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.common.failures import OperatorFailure
-from penstock.common.row import Row
+from penstock.common.program.failures import OperatorFailure
+from penstock.common.row_types.row import Row
 from penstock.common.types import Types
 from penstock.datastream.functions import AggregateFunction
 from penstock.datastream.state import (

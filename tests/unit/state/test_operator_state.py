@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Row, Types
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.time import Time
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
 from penstock.protocol.values.metadata import OperatorPart, SubtaskSnapshot

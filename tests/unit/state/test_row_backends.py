@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common.row import Row
+from penstock.common.row_types.row import Row
 from penstock.common.types import Types
 from penstock.datastream.state import (
     ListStateDescriptor,

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-from penstock.common.scalar_types import BIG_DEC, INSTANT, DecimalType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types.scalar_types import BIG_DEC, INSTANT, DecimalType
 from penstock.connectors.base import SinkError
 from penstock.connectors.formats.avro.avro_types import AvroType
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import RowType, TupleType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
 from penstock.connectors.formats.avro.avro_decoding import decode_records

@@ -9,8 +9,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import RowType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import RowType
 from penstock.common.types import Types
 
 _PLAIN = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import RowType, TupleType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import RowType, TupleType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.formats.avro.avro_decoding import decode_records
 from penstock.connectors.formats.avro.avro_encoding import encode_records

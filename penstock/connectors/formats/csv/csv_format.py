@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from penstock.common.composite_types import ListType, RowType
-from penstock.common.scalar_types import BIG_DEC, BIG_INT
+from penstock.common.row_types.composite_types import ListType, RowType
+from penstock.common.row_types.scalar_types import BIG_DEC, BIG_INT
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import MalformedRecord, SinkError
 from penstock.connectors.files.file_formats import (

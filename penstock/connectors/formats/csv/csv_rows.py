@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.composite_types import RowType
+from penstock.common.row_types.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
 from penstock.connectors.files.record_file import RefusedRecords

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, RowType
 from penstock.common.missing_names import AdvisesOnMissing
-from penstock.common.scalar_types import BasicType, BigType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, RowType
+from penstock.common.row_types.scalar_types import BasicType, BigType
 from penstock.common.types import Types
 
 

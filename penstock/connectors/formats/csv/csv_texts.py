@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.composite_types import ListType
+from penstock.common.row_types.composite_types import ListType
 from penstock.connectors.base import SinkError
 from penstock.connectors.formats.csv.csv_schema import CsvSchema
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.change_rows import ChangeRowType
-from penstock.common.composite_types import RowType
-from penstock.common.row import RowKind
-from penstock.common.scalar_types import STRING
+from penstock.common.row_types.change_rows import ChangeRowType
+from penstock.common.row_types.composite_types import RowType
+from penstock.common.row_types.row import RowKind
+from penstock.common.row_types.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.formats.json.json_lines import JsonLinesFormat
 from penstock.connectors.formats.json.json_rows import JsonRows

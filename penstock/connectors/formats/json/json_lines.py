@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, RowType
-from penstock.common.scalar_types import (
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, RowType
+from penstock.common.row_types.scalar_types import (
     BIG_DEC,
     BIG_INT,
     SQL_DATE,

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType
-from penstock.common.scalar_types import (
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType
+from penstock.common.row_types.scalar_types import (
     BIG_DEC,
     BIG_INT,
     BOOLEAN,

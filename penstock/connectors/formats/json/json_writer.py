@@ -8,9 +8,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.columns import ColumnType
-from penstock.common.composite_types import ListType, MapType, RowType, TupleType
-from penstock.common.scalar_types import BIG_DEC, BIG_INT, STRING, BasicType, BytesType
+from penstock.common.row_types.columns import ColumnType
+from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
+from penstock.common.row_types.scalar_types import BIG_DEC, BIG_INT, STRING, BasicType, BytesType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import SinkError
 from penstock.connectors.files.file_formats import FileWriteFormat, PartWriter

@@ -11,8 +11,8 @@ from typing import BinaryIO, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.common.arrow_types import UnsupportedColumn, conform, row_type_of
-from penstock.common.composite_types import RowType
+from penstock.common.row_types.arrow_types import UnsupportedColumn, conform, row_type_of
+from penstock.common.row_types.composite_types import RowType
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import MalformedRecord, SinkError, SourceError
 from penstock.connectors.files.file_formats import (

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.common.arrow_types import UnsupportedColumn
+from penstock.common.row_types.arrow_types import UnsupportedColumn
 
 
 class LossyTimestamps(Enum):

@@ -7,7 +7,7 @@ import codecs
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.scalar_types import STRING
+from penstock.common.row_types.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
 from penstock.connectors.files.input_file import InputFile

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.configuration import Configuration
-from penstock.common.failures import OperatorFailure
+from penstock.common.program.failures import OperatorFailure
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream import (

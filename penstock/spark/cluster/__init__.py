@@ -1,0 +1,1 @@
+"""Prepares Spark itself: Java, versions, modules for executors; notices its end."""
