@@ -9,20 +9,17 @@ that changed in its time it has the value at its end, so it is right behind the 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
 
-from penstock.state.backend import Consolidation, StateSnapshot, StoredState
-from penstock.state.restored import StateName
+from penstock.state import state_sizes
+from penstock.state.backend import Consolidation, EncodedState, StateSnapshot, StoredState
+from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 from penstock.storage.layout import SegmentName, parse
 
 _CHANGED_RUNS_MAX = 256
 """The most runs that a chain has besides those that it begins with."""
-CONSOLIDATED_BYTES_MIN = 16 * 1024 * 1024
-"""A chain that begins with less is stored whole by a checkpoint: that takes no longer than a few ranges."""
 _LONG = 1.5
 """The growth at which a large chain is consolidated, as a multiple of the bytes that it begins with. Half as many runs
 as other chains may have are a reason, too."""
@@ -70,7 +67,9 @@ class Chain:
 
     @property
     def _is_large(self) -> bool:
-        least = CONSOLIDATED_BYTES_MIN if self.consolidated_bytes_min is None else self.consolidated_bytes_min
+        least = (
+            state_sizes.CONSOLIDATED_BYTES_MIN if self.consolidated_bytes_min is None else self.consolidated_bytes_min
+        )
         return bool(self.runs) and sum(run.length_bytes for run in self._first) >= least
 
     @property
@@ -103,19 +102,7 @@ class _Consolidated:
     taken_by: int | None = None
 
 
-class Since(Protocol):
-    """Holds the part of a state that a snapshot may reference: what has changed since the checkpoint that `chain`
-    covers is known."""
-
-    @property
-    def chain(self) -> Chain: ...
-
-
-SinceT = TypeVar("SinceT", bound=Since)
-SinceT_contra = TypeVar("SinceT_contra", bound=Since, contravariant=True)
-
-
-class Chains(ABC, Generic[SinceT]):
+class Chains:
     """Remembers the chains that a later checkpoint may name. One thread uses it, except for `note_stored`,
     `on_discarded` and `on_consolidated`.
     """
@@ -138,12 +125,6 @@ class Chains(ABC, Generic[SinceT]):
         return Chain(covers, runs, whole_at, self._consolidated_bytes_min)
 
     # ---- snapshots ----------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, SinceT]:
-        """Note that a snapshot is taken, and return what it may name. States that are not in it are to be stored
-        whole.
-        """
 
     def of(self, predecessor_id: int | None, checkpoint_id: int) -> Mapping[StateName, Chain]:
         """Return the chains that a snapshot may name, and forget those that no later one can."""
@@ -254,3 +235,82 @@ class Chains(ABC, Generic[SinceT]):
         }
         self._restored_id = None
         self._restored.clear()
+
+
+class ChainedRuns:
+    """Yields the runs of a snapshot: for each state those of its chain, if it may be named, and then new ones. `named`:
+    the chains by state; `chains` None: checkpoints are not incremental.
+    """
+
+    def __init__(self, chains: Chains | None, named: Mapping[StateName, Chain], checkpoint_id: int) -> None:
+        self._chains = chains
+        self._named = named
+        self._checkpoint_id = checkpoint_id
+        self._added: dict[StateName, int] = {}
+        """The number of runs that were encoded, by state."""
+
+    def runs(self, name: StateName, new: Iterable[EncodedState]) -> Iterator[EncodedState | StoredState]:
+        """Yield the runs of a state. `new`: what was stored after its chain, or all of it."""
+        self._added[name] = 0
+        if (chain := self._named.get(name)) is not None:
+            yield from chain.runs
+        for run in new:
+            self._added[name] += 1
+            yield run
+
+    def untouched(self, untouched: UntouchedState) -> Iterator[EncodedState | StoredState]:
+        """Yield the states that were not used since the restore: named where it lies, or as it was."""
+        for schema in untouched.schemas:
+            name = (schema.operator, schema.name)
+            kept = {} if name in self._named else {name: untouched.runs.get(name, [])}
+            yield from self.runs(name, UntouchedState([], kept).encode())
+
+    def on_discarded(self) -> None:
+        if self._chains is not None:
+            self._chains.on_discarded(self._checkpoint_id)
+
+    def on_stored(self, stored: list[StoredState]) -> None:
+        """Note the chains of the states of which all runs may be named. Where only the new run may not, the chain is
+        as long as before, and what has changed since is stored once more.
+        """
+        if self._chains is None:
+            return
+        by_state: dict[StateName, list[StoredState]] = {name: [] for name in self._added}
+        for run in stored:
+            by_state[run.operator, run.name].append(run)
+        chains: dict[StateName, Chain] = {}
+        for name, runs in by_state.items():
+            named = self._named.get(name)
+            before = () if named is None else named.runs
+            if tuple(runs[: len(before)]) != before:
+                continue
+            if len(runs) == len(before) + self._added[name]:
+                whole_at = self._checkpoint_id if named is None else named.whole_at
+                chains[name] = self._chains.new_chain(self._checkpoint_id, tuple(runs), whole_at)
+            elif named is not None:
+                chains[name] = named
+        self._chains.note_stored(self._checkpoint_id, chains)
+
+
+def unchained() -> tuple[UntouchedState, ChainedRuns]:
+    """Return an empty chain, for a snapshot that stores its states whole."""
+    return UntouchedState([], {}), ChainedRuns(None, {}, 0)
+
+
+class ChainedRestore(RestoringBackend):
+    """Reports the runs that backends in memory restore to `_changes`; None: checkpoints are not incremental."""
+
+    _changes: Chains | None
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        if self._changes is not None:
+            self._changes.on_restored(checkpoint_id, stored)
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        super().restore(operator, name, data, key_groups)
+        if self._changes is not None:
+            self._changes.on_run_restored((operator, name))
+
+    def _store_whole(self, name: StateName) -> None:
+        if self._changes is not None:
+            self._changes.begin_again(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from penstock.state.heap.handles import EntryTable
-from penstock.state.heap.kept_entries import ABSENT
+from penstock.state.heap.tables import ABSENT
 from penstock.state.heap.ttl_handles import ExpiringHandle
 from penstock.state.ttl import TimeToLive, WallClock, unexpired
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.protocol.values.frames import UrgentBarrier
 from penstock.runtime.checkpoint.snapshot_writer import Taken
-from penstock.state.heap.kept_entries import KeptEntries
+from penstock.state.heap.tables import KeptEntries
 from simulation.faults.fault_plan import FaultPlan
 from simulation.jobs import simulated_functions as f
 from simulation.jobs.workload import Expected, WorkloadBuilder

@@ -19,13 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.values.metadata import Segment
-from penstock.state import changes
+from penstock.state import state_sizes
 from penstock.state.backend import EncodedState, RestoringSubtask, StateSchemaError, StateSnapshot, StoredState
 from penstock.state.codecs import read_stream
-from penstock.state.columnar import changed_entries, removed_keys
 from penstock.state.columnar.column_table import ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
-from penstock.state.rocksdb import disk_column_table, snapshot
+from penstock.state.rocksdb import disk_column_table
 from tests.properties.columnar_backends import KINDS as BACKENDS
 from tests.properties.columnar_backends import ColumnarBackends
 from tests.properties.test_columnar_state import GROUPS, KINDS, VALUES, group_of, key_of, rows_of, small_blocks
@@ -329,11 +328,9 @@ __all__ = ["small_blocks"]
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show with hundreds of keys what happens with millions."""
-    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 7)
-    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1000)
-    monkeypatch.setattr(changed_entries, "BYTES_PER_RANGE", 1000)
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", 200)
-    monkeypatch.setattr(removed_keys, "REMOVED_KEYS_MAX", 200)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 7)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 1000)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", 200)
     monkeypatch.setattr(disk_column_table, "_CHANGED_SLOTS_MAX", 20)
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from penstock.protocol.values.keys import key_group_range
 from penstock.state.columnar import slot_arrays, slot_index, slot_log, table_keys, table_view
+from penstock.state.columnar.changed_entries import RemovedKeys
 from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
-from penstock.state.columnar.removed_keys import RemovedKeys
 
 GROUPS = 16
 VALUES = [ValueColumn("sum", np.int64, 0), ValueColumn("most", np.float64, -np.inf)]

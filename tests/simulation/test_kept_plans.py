@@ -150,7 +150,7 @@ def what_was_consolidated_counts_behind_a_whole_state(patch: Any) -> None:
     """Let a state that was stored whole have begun long ago, so that what is older may be put in its place."""
     with_consolidated = Chains._with_consolidated
 
-    def of_old(chains: Chains[Any], name: Any, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
+    def of_old(chains: Chains, name: Any, chain: Chain, predecessor_id: int, checkpoint_id: int) -> Chain:
         return with_consolidated(chains, name, replace(chain, whole_at=-1), predecessor_id, checkpoint_id)
 
     patch(Chains, "_with_consolidated", of_old)

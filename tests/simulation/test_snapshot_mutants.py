@@ -11,7 +11,7 @@ from penstock.runtime.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.state.columnar.slot_log import SlotLog
 from penstock.state.columnar.table_view import TableView
 from penstock.state.heap import tables
-from penstock.state.heap.kept_entries import KeptEntries
+from penstock.state.heap.tables import KeptEntries
 from tests.simulation.finding import assert_found
 from tests.simulation.proofs import breaks
 

@@ -1,19 +1,46 @@
-"""Encodes the changes of columnar state since a checkpoint; of several, the newest counts."""
+"""Remembers removed keys, and encodes the changes of columnar state since a checkpoint: the newest of each key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
+from penstock.state import state_sizes
 from penstock.state.backend import EncodedState
+from penstock.state.changes import ChangeLog
 from penstock.state.codecs import StreamMemory
 from penstock.state.overriding import NewerKeys, without_repeats
 
-BYTES_PER_RANGE = 16 * 1024 * 1024
-"""A range of changes that has about this size is closed, and the next one begins."""
+
+class Removed(NamedTuple):
+    """Holds key columns and key groups of keys that were removed in the time with this number."""
+
+    number: int
+    keys: list[pa.Array]
+    key_groups: npt.NDArray[np.uint16]
+
+
+class RemovedKeys(ChangeLog[Removed]):
+    """Remembers which keys were removed from a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+
+    def add(self, now: int, keys: list[pa.Array], key_groups: npt.NDArray[np.uint16]) -> None:
+        self.parts.append(Removed(now, keys, key_groups))
+        self._count += len(key_groups)
+        if self._count > state_sizes.CHANGED_KEYS_MAX:
+            self.forget(now)
+
+    def forget(self, number: int) -> None:
+        super().forget(number)
+        self._count = sum(len(part.key_groups) for part in self.parts)
 
 
 class ChangedPart(NamedTuple):
@@ -45,7 +72,7 @@ def encoded_changes(declared: StateSchema, parts: Sequence[ChangedPart]) -> Iter
             of_part.append(counts)
             kept.append(counts)
             size_bytes += counts.get_total_buffer_size()
-            if size_bytes >= BYTES_PER_RANGE:
+            if size_bytes >= state_sizes.BYTES_PER_RANGE:
                 yield _run(declared, kept, memory)
                 kept, size_bytes = [], 0
         if number < len(parts):
@@ -64,7 +91,7 @@ def combined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         taken.append(batch)
         size_bytes += batch.nbytes
-        if size_bytes >= BYTES_PER_RANGE:
+        if size_bytes >= state_sizes.BYTES_PER_RANGE:
             yield from pa.Table.from_batches(taken).combine_chunks().to_batches()
             taken, size_bytes = [], 0
     if taken:

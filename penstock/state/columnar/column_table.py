@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.columnar.removed_keys import RemovedKeys
+from penstock.state.columnar.changed_entries import RemovedKeys
 from penstock.state.columnar.slot_arrays import Array, FreeSlots, SlotArrays, Slots
 from penstock.state.columnar.slot_index import Hashes, Matches, Rows, SlotIndex
 from penstock.state.columnar.table_keys import BytesKeys, KeyColumn, KeyRows, key_column

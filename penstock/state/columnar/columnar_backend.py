@@ -19,14 +19,13 @@ from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import Consolidation, EncodedState, StateSchemaError, StateSnapshot, StoredState
-from penstock.state.chained_restore import ChainedRestore
-from penstock.state.changes import ChainedRuns, NumberedChanges, SlotsSince, unchained
+from penstock.state.chains import ChainedRestore, ChainedRuns, unchained
+from penstock.state.changes import Changes, Since
 from penstock.state.codecs import RestoredRun, StreamMemory, declared_metadata, deleted_metadata
-from penstock.state.columnar.changed_entries import ChangedPart, encoded_changes
+from penstock.state.columnar.changed_entries import ChangedPart, Removed, RemovedKeys, encoded_changes
 from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columns_evolution import KEY_PREFIX, VALUE_PREFIX, ColumnsEvolution, columns_evolution
 from penstock.state.columnar.keyed_table import KeyedTable
-from penstock.state.columnar.removed_keys import Removed, RemovedKeys
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table_view import TableView
 from penstock.state.evolution import changed_text
@@ -104,12 +103,12 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
         super().__init__(operator_names)
         self._limits = limits
         self._written: dict[StateName, tuple[StateSchema, pa.Schema]] = {}
-        self._changes: NumberedChanges | None = None
+        self._changes: Changes | None = None
         if incremental:
-            self._changes = NumberedChanges(limits.consolidated_bytes)
+            self._changes = Changes(limits.consolidated_bytes)
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> ColumnarSnapshot:
-        since: dict[StateName, SlotsSince] = {}
+        since: dict[StateName, Since] = {}
         removed: dict[StateName, list[Removed]] = {}
         if self._changes is not None:
             since = self._changes.cut(checkpoint_id, predecessor_id)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Generic, Iterable, Iterator, Protocol, TypeVar
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError, StateRevoked
-from penstock.state.heap.kept_entries import ABSENT
+from penstock.state.heap.tables import ABSENT
 
 T = TypeVar("T")
 K = TypeVar("K")

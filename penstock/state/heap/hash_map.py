@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
+from penstock.common.configuration import Configuration
 from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.chained_restore import ChainedRestore
-from penstock.state.changes import ChainedRuns, Changes, KeysSince, unchained
-from penstock.state.cleanup import Pace
+from penstock.state import state_sizes
+from penstock.state.chains import ChainedRestore, ChainedRuns, unchained
+from penstock.state.changes import KeyChanges, Since
+from penstock.state.cleanup import Found, Pace
 from penstock.state.codecs import (
     RestoredRun,
     StateCodec,
     decode_batch,
     decode_keys,
 )
-from penstock.state.heap.changed_values import ChangedEntries, ChangedValues
+from penstock.state.columnar.columnar_backend import ColumnarStateBackend
 from penstock.state.heap.hash_map_snapshot import HashMapSnapshot, TableAtBarrier
-from penstock.state.heap.kept_entries import KeptEntries
-from penstock.state.heap.table_walk import TableWalk
-from penstock.state.heap.tables import StateTable, TableSnapshot
+from penstock.state.heap.tables import ChangedEntries, ChangedValues, KeptEntries, StateTable, TableSnapshot
 from penstock.state.restored import StateName
 from penstock.state.row_backend import RowStateBackend
-from penstock.state.ttl import TimeToLive, WallClock, system_wall_ms
+from penstock.state.ttl import TimeToLive, WallClock, oldest_ms, system_wall_ms, unexpired
 
 
 class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
@@ -41,9 +41,9 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
         limits: Limits = USUAL,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes: Changes[ChangedEntries] | None = None
+        self._changes: KeyChanges[ChangedEntries] | None = None
         if incremental:
-            self._changes = Changes(ChangedEntries, limits.consolidated_bytes)
+            self._changes = KeyChanges(ChangedEntries, limits.consolidated_bytes)
         self._limits = limits
         self._rows = 0
         """The number of rows of the present slice."""
@@ -84,15 +84,18 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> HashMapSnapshot:
         self._failure.check()
-        since: dict[StateName, KeysSince] = {}
-        noted: dict[StateName, dict[Any, Any] | None] = {}
+        since: dict[StateName, Since] = {}
+        tables: list[TableAtBarrier] = []
         if self._changes is not None:
             since = self._changes.cut(checkpoint_id, predecessor_id)
-            noted = {name: table.begin_epoch(self._changes.now(name)) for name, table in self._tables.items()}
-        tables = [
-            self._changed(name, since[name], noted[name]) if name in since else self._whole(name)
-            for name in self._tables
-        ]
+        for name, table in self._tables.items():
+            noted = None if self._changes is None else table.begin_epoch(self._changes.keys_now(name))
+            keys = self._changes.keys_since(name, since[name]) if self._changes is not None and name in since else None
+            if keys is None:
+                since.pop(name, None)
+                tables.append(self._whole(name))
+            else:
+                tables.append(self._at_barrier(name, table.snapshot_of(keys, noted)))
         chains = {name: s.chain for name, s in since.items()}
         chained = ChainedRuns(self._changes, chains, checkpoint_id)
         snapshot = HashMapSnapshot(tables, self._untouched(), chained, self._limits)
@@ -107,9 +110,6 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
     def _whole(self, name: StateName) -> TableAtBarrier:
         return self._at_barrier(name, self._tables[name].snapshot())
 
-    def _changed(self, name: StateName, since: KeysSince, noted: dict[Any, Any] | None) -> TableAtBarrier:
-        return self._at_barrier(name, self._tables[name].snapshot_of(since, noted))
-
     def _at_barrier(self, name: StateName, entries: TableSnapshot | ChangedValues | KeptEntries) -> TableAtBarrier:
         table = self._tables[name]
         return TableAtBarrier(*self._codecs[name], table.schema, entries, self._described(name), self._expired_ms(name))
@@ -119,8 +119,8 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
         if self._changes is None:
             table = StateTable(declared, self._max_parallelism, codec.copy_value, described)
         else:
-            changed = self._changes.now((declared.operator, declared.name))
-            limits = (self._changes.keys_max, self._changes.limit)
+            changed = self._changes.keys_now((declared.operator, declared.name))
+            limits = (state_sizes.CHANGED_KEYS_MAX, self._changes.limit)
             table = StateTable(declared, self._max_parallelism, codec.copy_value, described, changed, *limits)
         decoder = KeyDecoder()
         buckets = table.buckets
@@ -133,3 +133,55 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
                 for key, key_group, value in decode_batch(batch, codec.stored_type, decoder, described):
                     buckets[key_group][key] = value
         return table
+
+
+class TableWalk:
+    """Looks at a table's entries while they change: the keys of one bucket at a time are copied."""
+
+    def __init__(self, table: StateTable) -> None:
+        self._table = table
+        self._next_group = 0
+        self._key_group = 0
+        self._keys: list[Any] = []
+
+    def look(self, entries_max: int, expired_ms: int, least_ms: int) -> Found:
+        buckets, kind = self._table.buckets, self._table.schema.kind
+        entries, expired = 0, list[tuple[Any, int, bool]]()
+        while entries < entries_max:
+            if not self._keys:
+                if self._next_group == len(buckets):
+                    self._next_group = 0
+                    break
+                self._key_group = self._next_group
+                self._keys = list(buckets[self._key_group])
+                self._next_group += 1
+                continue
+            at = max(0, len(self._keys) - (entries_max - entries))
+            bucket = buckets[self._key_group]
+            for key in self._keys[at:]:
+                kept = bucket.get(key)
+                left = unexpired(kind, kept, expired_ms)
+                if left is not kept:
+                    expired.append((key, self._key_group, left is None))
+                if left is not None:
+                    least_ms = min(least_ms, oldest_ms(kind, left))
+            entries += len(self._keys) - at
+            del self._keys[at:]
+        return Found(entries, least_ms, expired)
+
+
+def row_state(
+    configuration: Configuration,
+    max_parallelism: int,
+    operator_names: Mapping[str, str],
+    incremental: bool,
+    wall_ms: WallClock,
+    limits: Limits,
+) -> HashMapStateBackend:
+    return HashMapStateBackend(max_parallelism, operator_names, incremental=incremental, wall_ms=wall_ms, limits=limits)
+
+
+def columnar_state(
+    configuration: Configuration, operator_names: Mapping[str, str], incremental: bool, limits: Limits
+) -> ColumnarStateBackend:
+    return ColumnarStateBackend(operator_names, incremental=incremental, limits=limits)

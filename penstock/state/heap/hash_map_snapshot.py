@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.metadata import StateSchema
+from penstock.state import state_sizes
 from penstock.state.backend import Consolidation, EncodedState, StoredState
-from penstock.state.changes import ChainedRuns
+from penstock.state.chains import ChainedRuns
 from penstock.state.codecs import (
     StateCodec,
     StreamMemory,
@@ -22,18 +23,9 @@ from penstock.state.codecs import (
     encode_keys,
     write_stream,
 )
-from penstock.state.heap.changed_values import ChangedValues
-from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
-from penstock.state.heap.tables import TableSnapshot
+from penstock.state.heap.tables import ABSENT, Bucket, ChangedValues, KeptEntries, TableSnapshot
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.ttl import unexpired
-
-ENTRIES_PER_BATCH = 2048
-"""The number of entries that the writer encodes at a time; between two batches it holds nothing that the stream waits
-for."""
-
-BYTES_PER_RANGE = 16 * 1024 * 1024
-"""A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
 
 _Buckets = Iterable[tuple[int, Bucket | None]]
 """(key group, entries)"""
@@ -73,8 +65,8 @@ class HashMapSnapshot:
         limits: Limits = USUAL,
     ) -> None:
         entries, range_bytes = limits.state_entries_per_batch, limits.state_range_bytes
-        self._entries_per_batch = ENTRIES_PER_BATCH if entries is None else entries
-        self._bytes_per_range = BYTES_PER_RANGE if range_bytes is None else range_bytes
+        self._entries_per_batch = state_sizes.ENTRIES_PER_BATCH if entries is None else entries
+        self._bytes_per_range = state_sizes.BYTES_PER_RANGE if range_bytes is None else range_bytes
         self.schemas = [table.declared for table in tables] + untouched.schemas
         self._tables = tables
         self._untouched = untouched

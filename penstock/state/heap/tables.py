@@ -7,19 +7,46 @@ thread that encodes a snapshot needs no lock, and sees exactly what was there at
 state.value(); l.append(x)` after the barrier changes the snapshot's value.
 
 The copying of a bucket ends as soon as the snapshot has encoded and released it: a bucket that no snapshot holds
-belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict. A snapshot of what has
-changed since another takes no buckets (`changed_values.py`, and `kept_entries.py` for values that users can change).
+belongs to the stream again. Without a snapshot, all this costs is one look at an empty dict.
+
+A snapshot of what has changed since another takes no buckets. Where values cannot be changed in place, the stream notes
+each one twice: in the table, and in a dict of what has changed since the newest snapshot. The next snapshot takes that
+dict (`ChangedValues`), so the writer looks nothing up in the table: with millions of entries a look there waits for
+memory four times, and the stream waits for the interpreter meanwhile.
+
+Of other values a snapshot of changes holds no dict at all (`KeptEntries`). The writer reads an entry from the table,
+unless the stream was there first: before the stream touches one of these entries for the first time after the barrier,
+it keeps the entry, and continues with a copy of a value that the user could change. So what a snapshot costs depends on
+what has changed, not on the size of the state: to copy each dict of five million entries takes a quarter of a second,
+again and again. No lock is needed: the stream keeps an entry before it changes it, and the writer looks for what was
+kept after it has read the table.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.changes import KeysSince
-from penstock.state.heap.changed_values import VALUES_MAX, ChangedEntries, ChangedValues
-from penstock.state.heap.kept_entries import ABSENT, Bucket, KeptEntries
+
+Bucket = dict[Any, Any]
+
+VALUES_MAX = 250_000
+"""If more entries of a state change, values are not noted any more until the next snapshot. The dict costs 100 bytes an
+entry, and freeing it at once, if its snapshot is not wanted, some 10 ms."""
+_READ_AT_ONCE = 2048
+"""The number of entries that are read without giving the interpreter to the stream: to hand it to and fro costs more
+than to wait a millisecond for it."""
+
+
+class _Absent:
+    """Takes the place of an entry that does not exist."""
+
+
+ABSENT = _Absent()
 
 
 class TableSnapshot:
@@ -42,6 +69,94 @@ class TableSnapshot:
     def release_all(self) -> None:
         self.released = True
         self._buckets = [None] * len(self._buckets)
+
+
+class ChangedEntries(dict[Any, int]):
+    """Notes which entries have changed since the newest snapshot, each with its key group. `newest`: what each of them
+    is now, `ABSENT` if there is none; None: values are not noted.
+    """
+
+    __slots__ = ("newest",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.newest: dict[Any, Any] | None = {}
+
+    def clear(self) -> None:
+        super().clear()
+        if self.newest is not None:
+            self.newest.clear()
+
+
+class ChangedValues:
+    """Holds the changed entries of a table at a barrier: the key group of each, and its value; `ABSENT`: it is gone.
+    Both must have the same keys in the same order, and the stream must not use them any more. Any thread may call
+    `release_all`.
+    """
+
+    def __init__(self, key_groups: Mapping[Any, int], values: dict[Any, Any]) -> None:
+        assert len(key_groups) == len(values), "a key was noted without its value"
+        self._key_groups = key_groups
+        self._values = values
+
+    def release_all(self) -> None:
+        self._values = {}
+
+    def take(self, entries_max: int) -> Iterator[tuple[list[Any], list[int], list[Any]]]:
+        """Yield keys, key groups and values, and keep none. The last come first, because a dict gives them away at
+        once, and the memory of some can be used again before the next ones are read.
+        """
+        values, reversed_groups = self._values, reversed(list(self._key_groups.values()))
+        while values:
+            entries = list(map(dict.popitem, repeat(values, min(len(values), entries_max))))
+            keys, taken = map(list, zip(*entries, strict=True))
+            yield keys, list(islice(reversed_groups, len(keys))), taken
+
+
+class KeptEntries:
+    """Holds the entries that have changed as they were at a barrier. `buckets`: the table's, by key group, which
+    continue to change. `since`: says which keys have changed, each with its key group. Any thread may call
+    `release_all`.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], since: KeysSince) -> None:
+        self.since = since
+        self.released = False
+        self.kept: dict[Any, Any] = {}
+        """The entries that the stream has touched since, as they were."""
+        self._buckets = buckets
+        self._newest: Mapping[Any, int] = since.epochs[-1]
+
+    def release_all(self) -> None:
+        """Let the stream change entries without keeping them, and free what was kept."""
+        self.released = True
+        self.kept = {}
+
+    # ---- the stream's thread -------------------------------------------------------------------------------------
+
+    def waits_for(self, key: Any) -> bool:
+        """Return whether the stream has to keep an entry before it is touched."""
+        if self.released or key in self.kept:
+            return False
+        return key in self._newest or any(key in epoch for epoch in self.since.epochs)
+
+    def keep(self, key: Any, value: Any) -> None:
+        """Keep an entry; `ABSENT`: there is none. The value must not change any more."""
+        self.kept[key] = value
+
+    # ---- the writer's thread -------------------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[Any], key_groups: Sequence[int]) -> list[Any]:
+        """Return the values at the barrier, `ABSENT` where there was no entry. Until the entries are released, the
+        stream changes none of these objects.
+        """
+        values: list[Any] = []
+        for start in range(0, len(keys), _READ_AT_ONCE):
+            part = slice(start, start + _READ_AT_ONCE)
+            buckets = map(self._buckets.__getitem__, key_groups[part])
+            found = list(map(dict.get, buckets, keys[part], repeat(ABSENT)))
+            values += map(self.kept.get, keys[part], found)
+        return values
 
 
 class StateTable:

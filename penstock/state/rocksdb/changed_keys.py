@@ -7,10 +7,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from penstock.state import state_sizes
 from penstock.state.backend import EncodedState
 from penstock.state.changes import KeysSince
 from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, View
-from penstock.state.rocksdb.snapshot import BYTES_PER_RANGE, encoded_run, encoded_runs
+from penstock.state.rocksdb.snapshot import encoded_run, encoded_runs
 
 Noted = bytes | bool
 """The note on a key that has changed: its value; True if it has one that is too large to keep, and False if it has
@@ -33,7 +34,6 @@ class ChangedKeys:
     """Holds the keys of a table that have changed, with what was noted of them."""
 
     def __init__(self, table: KeyTable, since: KeysSince) -> None:
-        self.chain = since.chain
         self._table = table
         self._since = since
 
@@ -42,7 +42,7 @@ class ChangedKeys:
         keys = list(_in_order(changed))
         if deleted := [key for key in keys if changed[key] is False]:
             yield encoded_run(table.schema, [table.encoded_keys(deleted)], deleted[0], deleted[-1])
-        yield from encoded_runs(table, _present(view, keys, changed), BYTES_PER_RANGE, is_over)
+        yield from encoded_runs(table, _present(view, keys, changed), state_sizes.BYTES_PER_RANGE, is_over)
 
     def release(self) -> None:
         """Do nothing: what was noted is there for others, too."""

@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -113,7 +112,7 @@ class DatabaseCopies:
     """
 
     def __init__(
-        self, subtask: RestoringSubtask, database: Database, changes: Chains[Any], prefixes: Callable[[], int]
+        self, subtask: RestoringSubtask, database: Database, changes: Chains, prefixes: Callable[[], int]
     ) -> None:
         assert subtask.backup is not None
         self._prefixes = prefixes

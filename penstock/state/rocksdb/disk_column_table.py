@@ -8,14 +8,14 @@ a slice that neither table has are read in one call, and what has changed is wri
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Iterator, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.changes import NumberedChanges, SlotsSince
+from penstock.state.changes import Changes, Since
 from penstock.state.columnar.column_table import ColumnTable, Found, ValueColumn, largest_of
 from penstock.state.columnar.slot_arrays import Array, Slots
 from penstock.state.columnar.table_keys import KeyRows
@@ -42,9 +42,9 @@ class DiskColumnTable:
         stream_schema: pa.Schema,
         keys: pa.Schema,
         values: Sequence[ValueColumn],
-        local: LocalState[Any],
+        local: LocalState,
         windowed: bool,
-        changes: NumberedChanges | None,
+        changes: Changes | None,
         block_bytes: int | None = None,
     ) -> None:
         self._block_bytes = block_bytes
@@ -270,7 +270,7 @@ class DiskColumnTable:
         arrays = [*keys, *(pa.array(np.ascontiguousarray(v)) for v in values), pa.array(key_groups)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._stream_schema)
 
-    def changed_since(self, since: SlotsSince) -> ChangedColumns | None:
+    def changed_since(self, since: Since) -> ChangedColumns | None:
         """Return the current changes; None if they were dropped."""
         assert self._changes is not None
         return self._changes.since(since, self._recent)

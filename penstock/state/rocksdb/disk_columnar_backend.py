@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.metadata import StateSchema
+from penstock.state import state_sizes
 from penstock.state.backend import StateSnapshot
-from penstock.state.changes import NumberedChanges
+from penstock.state.changes import Changes
 from penstock.state.codecs import RestoredRun
 from penstock.state.columnar.column_table import ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarBackend, stream_schema
@@ -20,8 +21,6 @@ from penstock.state.rocksdb.lazy_state import Entries
 from penstock.state.rocksdb.local_restore import LocalRestore
 from penstock.state.rocksdb.local_state import LocalState
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
-
-_ENTRIES_PER_BATCH = 4096
 
 
 class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
@@ -41,7 +40,7 @@ class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
     ) -> None:
         super().__init__(operator_names)
         self._block_bytes = limits.columnar_range_bytes
-        self._changes = NumberedChanges(limits.consolidated_bytes) if incremental else None
+        self._changes = Changes(limits.consolidated_bytes) if incremental else None
         self._local = LocalState(settings, self._operator_names, self._changes)
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot:
@@ -67,8 +66,8 @@ class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
         load = BulkLoad(self._local.database, f"state-{int.from_bytes(table.prefix, 'big')}")
         for run in runs:
             for batch in run.batches:
-                for at in range(0, batch.num_rows, _ENTRIES_PER_BATCH):
-                    table.fill(load, batch.slice(at, _ENTRIES_PER_BATCH), run.deletes)
+                for at in range(0, batch.num_rows, state_sizes.RESTORED_ENTRIES_PER_BATCH):
+                    table.fill(load, batch.slice(at, state_sizes.RESTORED_ENTRIES_PER_BATCH), run.deletes)
         load.finish()
         self._local.begin_lazily((declared.operator, declared.name), table, partial(self._decoded, table))
         return table

@@ -25,7 +25,7 @@ from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN, encode
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
-from penstock.state.changes import KeysSince
+from penstock.state.changes import KeyChanges, Since
 from penstock.state.codecs import StateCodec, deleted_schema, described_failure, stream_schema
 from penstock.state.rocksdb.changed_keys import NOTED_BYTES_MAX, ChangedKeys, Noted
 from penstock.state.rocksdb.database import PREFIX_BYTES, Batch, Database, Entry
@@ -88,19 +88,28 @@ class DiskBucket:
 
 
 class DiskTable:
-    """Holds the entries of one state. `prefix`: of its keys in the database. `described`: for messages.
+    """Holds the entries of one state. `prefix`: of its keys in the database. `described`: for messages. `changes`:
+    notes keys; None: checkpoints are not incremental.
 
     `recent` has the objects in use: of entries read or written lately, None where there is no entry; `touched` the key
     groups of those that may differ from the database.
     """
 
     def __init__(
-        self, schema: StateSchema, prefix: bytes, key_groups: int, codec: StateCodec, database: Database, described: str
+        self,
+        schema: StateSchema,
+        prefix: bytes,
+        key_groups: int,
+        codec: StateCodec,
+        database: Database,
+        described: str,
+        changes: KeyChanges[dict[Any, Any]] | None,
     ) -> None:
         self.schema = schema
         self.prefix = prefix
         self.codec = codec
         self.described = described
+        self._changes = changes
         self._stream_schema = stream_schema(schema, codec.stored_type)
         self.buckets: Any = [DiskBucket(self, key_group) for key_group in range(key_groups)]
         self.shared = range(key_groups)
@@ -193,10 +202,11 @@ class DiskTable:
             self._written[key] = data
         return value
 
-    def flush(self, batch: Batch, changes: dict[bytes, Noted] | None) -> None:
-        """Put the touched entries into a batch. `changes`: notes the keys. Raises `StateError` for a value that cannot
-        be pickled.
+    def flush(self, batch: Batch) -> None:
+        """Put the touched entries into a batch, and note their keys. Raises `StateError` for a value that cannot be
+        pickled.
         """
+        changes = None if self._changes is None else self._changes.keys_now((self.schema.operator, self.schema.name))
         recent, written, changeable = self.recent, self._written, self.codec.changeable
         keys, values, deleted = batch
         key_of, value_bytes, values_before = self.key_of, 0, len(values)
@@ -256,9 +266,11 @@ class DiskTable:
             raise described_failure(error, self.described, of_entries) from error
         return pa.RecordBatch.from_arrays([*columns, *_key_columns(keys)], schema=self._stream_schema)
 
-    def changed_since(self, since: KeysSince) -> ChangedKeys:
-        """Return the changed keys. All of it is in the database."""
-        return ChangedKeys(self, since)
+    def changed_since(self, since: Since) -> ChangedKeys | None:
+        """Return the changed keys; None if they were dropped. All of it is in the database."""
+        assert self._changes is not None
+        keys = self._changes.keys_since((self.schema.operator, self.schema.name), since)
+        return None if keys is None else ChangedKeys(self, keys)
 
     def encoded_keys(self, keys: Sequence[bytes]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(_key_columns(keys), schema=deleted_schema(self.schema))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StoredState
 from penstock.state.codecs import RestoredRun
@@ -14,7 +12,7 @@ from penstock.state.rocksdb.local_state import LocalState
 class LocalRestore(RestoringBackend):
     """Implements the restore, and the database's life, for the backends of rows and of columns."""
 
-    _local: LocalState[Any]
+    _local: LocalState
 
     def check_room(self, stored_bytes: int) -> None:
         self._local.check_room(stored_bytes)

@@ -5,13 +5,13 @@ and restored runs until their states are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StateError, StoredState
-from penstock.state.chains import Chains, SinceT, SinceT_contra
+from penstock.state.changes import Changes, Since
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.rocksdb.claimed_room import claim, release
@@ -26,21 +26,19 @@ RestoreFirst = Callable[[StateName, Iterable[bytes], range], None]
 """(state, runs, key groups): restores runs before those that were restored already"""
 
 
-class ChangingTable(StoredTable, Protocol[SinceT_contra]):
+class ChangingTable(StoredTable, Protocol):
     """Tracks the changes of its entries."""
 
-    def changed_since(self, since: SinceT_contra) -> ChangedState | None:
+    def changed_since(self, since: Since) -> ChangedState | None:
         """Return the current changes; None if they were dropped."""
 
 
-class LocalState(Generic[SinceT]):
+class LocalState:
     """Keeps the state of one subtask in a RocksDB of its own. `changes`: knows which checkpoints its own may name;
     None: they are not incremental.
     """
 
-    def __init__(
-        self, settings: RocksDBSettings, operator_names: Mapping[str, str], changes: Chains[SinceT] | None
-    ) -> None:
+    def __init__(self, settings: RocksDBSettings, operator_names: Mapping[str, str], changes: Changes | None) -> None:
         names = ", ".join(f"'{name}'" for name in operator_names.values())
         self.settings = settings
         self._described = f"operator {names}" if names else "a subtask"
@@ -71,7 +69,7 @@ class LocalState(Generic[SinceT]):
 
     def snapshot(
         self,
-        tables: Sequence[ChangingTable[SinceT]],
+        tables: Sequence[ChangingTable],
         untouched: Callable[[], UntouchedState],
         restore_first: RestoreFirst,
         checkpoint_id: int,

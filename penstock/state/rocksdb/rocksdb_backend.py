@@ -10,15 +10,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Iterator, Mapping, Sequence
 
+from penstock.common.configuration import Configuration
 from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.changes import Changes
+from penstock.state import state_sizes
+from penstock.state.changes import KeyChanges
 from penstock.state.cleanup import Pace
 from penstock.state.codecs import RestoredRun, StateCodec
 from penstock.state.restored import StateName
 from penstock.state.rocksdb.bulk_load import BulkLoad
 from penstock.state.rocksdb.database import PREFIX_BYTES, Batch
+from penstock.state.rocksdb.disk_columnar_backend import RocksDBColumnarBackend
 from penstock.state.rocksdb.disk_table import KEY_AT, DiskTable, pickles_of, stored_keys
 from penstock.state.rocksdb.disk_walk import DiskWalk, without_expired
 from penstock.state.rocksdb.lazy_state import Entries
@@ -35,7 +38,6 @@ _TOUCHED_MAX = 1024
 _READS_AHEAD_AGAIN_EVERY = 64
 """So many slices are read ahead before it is measured again whether that is worth it."""
 _LOADS_WORTH_READING_AHEAD = 16
-_ENTRIES_PER_BATCH = 4096
 _CLEANUP_PACE = Pace(per_access=2, at_once=64, share_of_ttl=0.25)
 """With it a scan is worth what it costs to begin, and the state is scanned four times in a time to live at most."""
 
@@ -56,9 +58,9 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
         limits: Limits = USUAL,
     ) -> None:
         super().__init__(max_parallelism, operator_names, wall_ms)
-        self._changes: Changes[dict[Any, Any]] | None = None
+        self._changes: KeyChanges[dict[Any, Any]] | None = None
         if incremental:
-            self._changes = Changes(dict, limits.consolidated_bytes)
+            self._changes = KeyChanges(dict, limits.consolidated_bytes)
         self._local = LocalState(settings, self._operator_names, self._changes)
         self._database = self._local.database
         self._failure = self._database.first_failure
@@ -105,9 +107,9 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
 
     def _flush(self) -> None:
         batch = Batch([], [], [])
-        for name, table in self._tables.items():
+        for table in self._tables.values():
             if table.touched:
-                table.flush(batch, None if self._changes is None else self._changes.now(name))
+                table.flush(batch)
         if batch.keys or batch.deleted:
             self._local.write(batch)
         if self._changes is not None:
@@ -157,12 +159,12 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
     def _new_table(self, declared: StateSchema, codec: StateCodec, runs: list[RestoredRun]) -> DiskTable:
         prefix = self._local.new_prefix((declared.operator, declared.name))
         described = self._described_with_uid((declared.operator, declared.name))
-        table = DiskTable(declared, prefix, self._max_parallelism, codec, self._database, described)
+        table = DiskTable(declared, prefix, self._max_parallelism, codec, self._database, described, self._changes)
         load = BulkLoad(self._database, f"state-{int.from_bytes(prefix, 'big')}")
         for run in runs:
             for batch in run.batches:
-                for at in range(0, batch.num_rows, _ENTRIES_PER_BATCH):
-                    entries = batch.slice(at, _ENTRIES_PER_BATCH)
+                for at in range(0, batch.num_rows, state_sizes.RESTORED_ENTRIES_PER_BATCH):
+                    entries = batch.slice(at, state_sizes.RESTORED_ENTRIES_PER_BATCH)
                     if run.deletes:
                         load.delete(stored_keys(prefix, entries))
                     else:
@@ -186,3 +188,24 @@ class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
         super().revoke()
         self._runs.clear()
         self._local.close()
+
+
+def row_state(
+    configuration: Configuration,
+    max_parallelism: int,
+    operator_names: Mapping[str, str],
+    incremental: bool,
+    wall_ms: WallClock,
+    limits: Limits,
+) -> RocksDBStateBackend:
+    settings = RocksDBSettings.of(configuration)
+    return RocksDBStateBackend(
+        max_parallelism, operator_names, settings=settings, incremental=incremental, wall_ms=wall_ms, limits=limits
+    )
+
+
+def columnar_state(
+    configuration: Configuration, operator_names: Mapping[str, str], incremental: bool, limits: Limits
+) -> RocksDBColumnarBackend:
+    settings = RocksDBSettings.of(configuration)
+    return RocksDBColumnarBackend(operator_names, settings=settings, incremental=incremental, limits=limits)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import RunBounds, StateSchema
+from penstock.state import state_sizes
 from penstock.state.backend import Consolidation, EncodedState, StoredState
-from penstock.state.chains import Chain, Chains
-from penstock.state.changes import ChainedRuns
+from penstock.state.chains import Chain, ChainedRuns, Chains
 from penstock.state.codecs import write_stream
 from penstock.state.restored import StateName, UntouchedState
 from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, View
@@ -20,9 +20,6 @@ from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, Vi
 EntryFilter = Callable[[list[Entry]], list[Entry]]
 """Returns the entries that a snapshot of everything is to have."""
 
-ENTRIES_PER_BATCH = 2048
-BYTES_PER_RANGE = 16 * 1024 * 1024
-"""A range that has about this size is closed, and the next one begins, so that a restore reads in bounded pieces."""
 _ENTRY_BYTES_MIN = 32
 """About: no range has many more entries than its size allows."""
 BOUND_BYTES_MAX = 256
@@ -31,8 +28,6 @@ BOUND_BYTES_MAX = 256
 
 class ChangedState(Protocol):
     """Holds the changes of a state since the checkpoint that its chain covers."""
-
-    chain: Chain
 
     def runs(self, view: View, is_over: Callable[[], bool]) -> Iterator[EncodedState]:
         """Yield the changes, unless nobody needs them any more. Runs once, in the writer's thread."""
@@ -52,12 +47,12 @@ class RocksDBSnapshot:
         tables: Sequence[StoredTable],
         untouched: UntouchedState,
         view: View,
-        changes: Chains[Any] | None,
+        changes: Chains | None,
         named: Mapping[StateName, Chain],
         changed: Mapping[StateName, ChangedState],
         checkpoint_id: int,
         filters: Mapping[StateName, EntryFilter],
-        range_bytes: int = BYTES_PER_RANGE,
+        range_bytes: int | None = None,
     ) -> None:
         self.schemas = [table.schema for table in tables] + untouched.schemas
         self.expected_bytes = 0
@@ -66,7 +61,7 @@ class RocksDBSnapshot:
         self._view: View | None = view
         self._changed = changed
         self._filters = filters
-        self._range_bytes = min(range_bytes, BYTES_PER_RANGE)
+        self._range_bytes = min(range_bytes or state_sizes.BYTES_PER_RANGE, state_sizes.BYTES_PER_RANGE)
         self._chained = ChainedRuns(changes, named, checkpoint_id)
         self._discarded = False
         self.consolidations: Sequence[Consolidation] = ()
@@ -120,7 +115,7 @@ def encoded_runs(
     wanted: EntryFilter | None = None,
 ) -> Iterator[EncodedState]:
     """Yield sorted entries in runs of about `range_bytes`, until `is_over`."""
-    entries_max = max(1, min(ENTRIES_PER_BATCH, range_bytes // _ENTRY_BYTES_MIN))
+    entries_max = max(1, min(state_sizes.ENTRIES_PER_BATCH, range_bytes // _ENTRY_BYTES_MIN))
     batches: list[pa.RecordBatch] = []
     size_bytes = 0
     first = b""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state import chains
+from penstock.state import state_sizes
 from penstock.state.backend import Consolidation
 from tests.unit.state.stored_checkpoints import BACKENDS, Checkpoint
 from tests.unit.state.test_incremental import Numbers
@@ -17,7 +17,7 @@ def test_a_large_state_is_stored_whole_next_to_checkpoints_and_never_by_one(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without this: a checkpoint that is wanted each second takes minutes, each time the chain has become too long."""
-    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
+    monkeypatch.setattr(state_sizes, "CONSOLIDATED_BYTES_MIN", 0)
     numbers = Numbers(backend, tmp_path)
     whole_bytes = numbers.checkpoint()
     largest, stored_whole = 0, 0
@@ -55,7 +55,7 @@ def test_what_was_consolidated_before_a_state_was_stored_whole_counts_no_more(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without this: it brings back the keys that were deleted in between."""
-    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
+    monkeypatch.setattr(state_sizes, "CONSOLIDATED_BYTES_MIN", 0)
     numbers, newest, consolidation = with_a_consolidation(backend, tmp_path)
     newest.snapshot.on_stored([])  # nothing of it may be named: the next one stores the state whole
     consolidation.on_stored(numbers.store.consolidate(consolidation))
@@ -70,7 +70,7 @@ def test_what_was_consolidated_before_a_state_was_stored_whole_counts_no_more(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_takes_the_place_of_a_chain(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this: a consolidation of which no range was stored stands for all entries up to its barrier."""
-    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", 0)
+    monkeypatch.setattr(state_sizes, "CONSOLIDATED_BYTES_MIN", 0)
     numbers, _, consolidation = with_a_consolidation(backend, tmp_path)
     numbers.set(range(5), 3)
     numbers.checkpoint()

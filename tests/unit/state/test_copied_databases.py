@@ -15,9 +15,9 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from penstock.common.types import Types
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.state import changes
+from penstock.state import state_sizes
 from penstock.state.columnar.column_table import ValueColumn
-from penstock.state.rocksdb import database_copies, snapshot
+from penstock.state.rocksdb import database_copies
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
 from penstock.state.rocksdb.disk_columnar_backend import RocksDBColumnarBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
@@ -90,10 +90,10 @@ class CopiedDatabases(IncrementalCheckpoints):
 def test_what_a_copy_and_the_runs_behind_it_restore_to(
     examples: int, changed_keys_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", changed_keys_max)
     monkeypatch.setattr(database_copies, "_WAIT_MAX", 1)
 
     class Chosen(CopiedDatabases):

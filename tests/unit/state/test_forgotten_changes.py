@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.state import changes
+from penstock.state import state_sizes
 from penstock.state.rocksdb.disk_column_table import DiskColumnTable
 from tests.properties.columnar_backends import ColumnarBackends
 from tests.properties.test_columnar_backends import EVERYTHING, Checkpoint, Store, Subtask
@@ -148,7 +148,7 @@ def test_a_slot_that_is_used_again_while_it_is_read_is_stored_as_it_was(job: Job
 
 @pytest.mark.parametrize("removes", [False, True])
 def test_parts_of_a_long_checkpoint_are_merged(job: Job, monkeypatch: pytest.MonkeyPatch, removes: bool) -> None:
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", 150)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", 150)
     job.fold(*range(60))
     long = job.take()
     for i in range(30):  # more than may be noted, of few keys
@@ -157,7 +157,7 @@ def test_parts_of_a_long_checkpoint_are_merged(job: Job, monkeypatch: pytest.Mon
             job.remove(1, 2)  # the first does not come again
         wait_for_merging()
     assert job.table._changes is not None
-    parts = job.table._changes._forgotten._parts
+    parts = job.table._changes._forgotten.parts
     assert len(parts) < 12, "they are merged"
     assert sum(part.keys for part in parts) < 400
     assert job.write(long) == [60]
@@ -165,7 +165,7 @@ def test_parts_of_a_long_checkpoint_are_merged(job: Job, monkeypatch: pytest.Mon
 
 
 def test_with_too_many_keys_the_next_checkpoint_stores_everything(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", 150)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", 150)
     job.fold(*range(600))
     job.checkpoint()
     for first in range(0, 600, 50):

@@ -16,9 +16,9 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.protocol.values.key_encoding import encode
+from penstock.state import state_sizes
 from penstock.state.backend import EncodedState, StateError
 from penstock.state.codecs import encode_keys
-from penstock.state.heap import hash_map_snapshot
 from penstock.state.heap.hash_map import HashMapStateBackend
 from tests.unit.state.backends import lasting
 
@@ -48,14 +48,14 @@ def restored(states: list[EncodedState], key_groups: range = range(KEY_GROUPS)) 
 
 
 def test_many_entries_are_few_ranges_of_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_map_snapshot, "ENTRIES_PER_BATCH", 64)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 64)
     backend = filled(LONG, {i: i for i in range(1000)})
     (state,) = encoded(backend)
     assert state.entries == 1000
     with pa.ipc.open_stream(b"".join(state.parts)) as reader:
         assert reader.schema.names == ["value", KEY_COLUMN, KEY_GROUP_COLUMN]
         assert [batch.num_rows for batch in reader] == [64] * 15 + [40]
-    monkeypatch.setattr(hash_map_snapshot, "BYTES_PER_RANGE", 5000)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 5000)
     states = encoded(backend)
     assert len(states) > 3 and sum(state.entries for state in states) == 1000
     assert encoded(restored(states))[0].entries > 0

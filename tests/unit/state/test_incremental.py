@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from penstock.common.time import Time
 from penstock.common.types import Types
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
-from penstock.state import chains, changes
+from penstock.state import chains, state_sizes
 from penstock.state.backend import Consolidation, StoredState
-from penstock.state.heap import hash_map_snapshot, tables
+from penstock.state.heap import tables
 from penstock.state.heap.hash_map import HashMapStateBackend
-from penstock.state.rocksdb import disk_table, snapshot
+from penstock.state.rocksdb import disk_table
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.backends import between_rows
@@ -171,14 +171,12 @@ def test_what_incremental_checkpoints_restore_to(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chains, "CONSOLIDATED_BYTES_MIN", consolidated_bytes_min)
+    monkeypatch.setattr(state_sizes, "CONSOLIDATED_BYTES_MIN", consolidated_bytes_min)
     monkeypatch.setattr(chains, "_FAILED_FOR", 1)
-    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
-    monkeypatch.setattr(hash_map_snapshot, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(hash_map_snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", changed_keys_max)
     monkeypatch.setattr(tables, "VALUES_MAX", values_max)
     monkeypatch.setattr(disk_table, "NOTED_BYTES_MAX", 8)  # longer values are read again
 

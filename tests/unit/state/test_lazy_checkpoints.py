@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from penstock.state import changes
-from penstock.state.rocksdb import lazy_state, snapshot
+from penstock.state import state_sizes
+from penstock.state.rocksdb import lazy_state
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
 from penstock.state.row_backend import RowStateBackend
 from tests.unit.state.stored_checkpoints import Checkpoint
@@ -83,9 +83,9 @@ def test_what_is_restored_lazily_is_what_was_stored(
     changed_keys_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lazy_state, "_FILE_ENTRIES_MIN", 3)
-    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 2)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
-    monkeypatch.setattr(changes, "CHANGED_KEYS_MAX", changed_keys_max)
+    monkeypatch.setattr(state_sizes, "CHANGED_KEYS_MAX", changed_keys_max)
 
     class Chosen(LazyCheckpoints):
         kind = "rocksdb"

@@ -26,11 +26,10 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.protocol.values.keys import key_group, key_hash
+from penstock.state import state_sizes
 from penstock.state.backend import EncodedState
-from penstock.state.heap import hash_map_snapshot
 from penstock.state.heap.hash_map import HashMapStateBackend
 from penstock.state.rocksdb import rocksdb_backend as rocksdb_backend
-from penstock.state.rocksdb import snapshot
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.row_backend import RowStateBackend
@@ -291,8 +290,8 @@ class SnapshotsWhileTheStreamGoesOn(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def every_batch_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_map_snapshot, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(hash_map_snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 1)
 
 
 def test_snapshots_while_the_stream_goes_on() -> None:
@@ -311,8 +310,8 @@ def test_snapshots_of_rocksdb_while_the_stream_goes_on(
     cached_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches are small, and little is kept in memory, so that entries come from everywhere."""
-    monkeypatch.setattr(snapshot, "ENTRIES_PER_BATCH", 2)
-    monkeypatch.setattr(snapshot, "BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(state_sizes, "ENTRIES_PER_BATCH", 2)
+    monkeypatch.setattr(state_sizes, "BYTES_PER_RANGE", 1)
     monkeypatch.setattr(rocksdb_backend, "_TOUCHED_MAX", 3)
 
     class OnDisk(SnapshotsWhileTheStreamGoesOn):
