@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     InflightRange,
     InputCut,
     LayerCut,
@@ -175,7 +175,7 @@ class _SlotCopy:
         return self._copied(run, belongs_to)
 
     def _copied_cut(self, cut: _Cut) -> _Cut:
-        captures: list[Capture] = []
+        captures: list[ChannelCapture] = []
         for capture in cut.captures:
             pieces = self._copied_pieces(capture.pieces, cut.edge)
             captures.append(msgspec.structs.replace(capture, pieces=pieces))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.graph.job_graph import Edge
-from penstock.protocol.values.metadata import Capture, LayerCut, SubtaskSnapshot
+from penstock.protocol.values.metadata import ChannelCapture, LayerCut, SubtaskSnapshot
 
 
 def uncovered(edges: Sequence[Edge], subtasks: Iterable[SubtaskSnapshot]) -> Iterator[str]:
@@ -43,7 +43,7 @@ def uncovered(edges: Sequence[Edge], subtasks: Iterable[SubtaskSnapshot]) -> Ite
             yield from _wrong(where, range(layer.first, layer.end), Counter(_numbers(layer)))
 
 
-def _numbers(of: Capture | LayerCut) -> Iterator[int]:
+def _numbers(of: ChannelCapture | LayerCut) -> Iterator[int]:
     for piece in of.pieces:
         yield from range(piece.first, piece.first + piece.rows)
     for event in of.events:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.effects import (
     BarrierReached,
     CloseCapture,
@@ -73,29 +73,29 @@ class _Watcher:
 
 def _lines(effects: Sequence[Effect], decisive: Any, cause: str) -> Iterator[tuple[int, str]]:
     """Yield the checkpoint and the text of each line."""
-    taken = {effect.capture.checkpoint_id for effect in effects if isinstance(effect, TakeSnapshot)}
+    taken = {effect.cut.checkpoint_id for effect in effects if isinstance(effect, TakeSnapshot)}
     for effect in effects:
         match effect:
-            case TakeSnapshot(capture):
-                number = capture.checkpoint_id
-                if capture.unaligned and isinstance(decisive, _TURNING):
+            case TakeSnapshot(cut):
+                number = cut.checkpoint_id
+                if cut.unaligned and isinstance(decisive, _TURNING):
                     why = cause if isinstance(decisive, TimePassed) else f"{cause}: it is overdue"
                     yield number, f"turns the barriers of checkpoint {number} unaligned in its input queues ({why})"
-                yield number, _snapshot(capture, cause)
+                yield number, _snapshot(cut, cause)
             case SendFrame(UrgentBarrier() as frame) if frame.barrier.checkpoint_id not in taken:
                 channel, number = frame.channel, frame.barrier.checkpoint_id
                 queue = f"the output queue of {channel.edge}[{channel.producer}->{channel.consumer}]"
                 yield number, f"turns the barrier of checkpoint {number} unaligned in {queue} ({cause})"
-            case CloseCapture(capture):
-                kept = f"{len(capture.inputs)} inputs and {len(capture.outputs)} outputs had elements in flight"
-                yield capture.checkpoint_id, f"has all of checkpoint {capture.checkpoint_id}: {kept}"
+            case CloseCapture(cut):
+                kept = f"{len(cut.inputs)} inputs and {len(cut.outputs)} outputs had elements in flight"
+                yield cut.checkpoint_id, f"has all of checkpoint {cut.checkpoint_id}: {kept}"
             case Decline(checkpoint_id, reason):
                 yield checkpoint_id, f"declines checkpoint {checkpoint_id}: {reason} ({cause})"
             case DropCapture(checkpoint_id):
                 yield checkpoint_id, f"drops what it has of checkpoint {checkpoint_id} ({cause})"
 
 
-def _snapshot(capture: Capture, cause: str) -> str:
-    kind = "unaligned" if capture.unaligned else "aligned"
-    cut = f"applied {capture.applied} emitted {capture.emitted}"
-    return f"takes its {kind} snapshot of checkpoint {capture.checkpoint_id}: {cut} ({cause})"
+def _snapshot(cut: Cut, cause: str) -> str:
+    kind = "unaligned" if cut.unaligned else "aligned"
+    numbers = f"applied {cut.applied} emitted {cut.emitted}"
+    return f"takes its {kind} snapshot of checkpoint {cut.checkpoint_id}: {numbers} ({cause})"

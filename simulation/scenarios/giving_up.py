@@ -11,7 +11,7 @@ from penstock.operators.batches import as_batch, row_type, wire_schema
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.restore.rescale import edges_in_flight
 from penstock.protocol.values.elements import Active
-from penstock.protocol.values.metadata import Capture, InflightRange, Metadata
+from penstock.protocol.values.metadata import ChannelCapture, InflightRange, Metadata
 from simulation.jobs.broadcast_branch import await_rules
 from simulation.jobs.idle_branch import APART, scripted, slowly
 from simulation.jobs.scripted import Script
@@ -92,7 +92,7 @@ class RowsInFlightAreGivenUp(Rescaled):
         return bytes(self.cluster.shared.objects[path][piece.offset : piece.offset + piece.length_bytes])
 
 
-def _captures(metadata: Metadata) -> Iterator[tuple[str, int, int, Capture]]:
+def _captures(metadata: Metadata) -> Iterator[tuple[str, int, int, ChannelCapture]]:
     """Yield the capture of each channel, with its edge, producer and consumer. All read from all."""
     for snapshot in metadata.subtasks:
         for cut in snapshot.inputs:

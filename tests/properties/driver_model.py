@@ -117,7 +117,7 @@ class Slot:
             if isinstance(effect, FinishRow):
                 waiting.extend(self.machine.handle(RowFinished(), self.world.now_ms))
             elif isinstance(effect, CloseCapture):
-                sent.append(self._acknowledge(effect.capture.barrier, earlier(effect.capture.barrier)))
+                sent.append(self._acknowledge(effect.cut.barrier, earlier(effect.cut.barrier)))
         return sent
 
     def _acknowledge(self, barrier: Barrier, earlier: list[str]) -> SlotAck:

@@ -121,7 +121,7 @@ def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObjec
         return read_range(store, "shared/segment", piece.offset, piece.length_bytes, piece.crc, "rows in flight")
 
     elements = list(read_elements(read, edge, order, events, first, end))
-    layer = Layer("a-b-0-0", 0, 0, 0, edge, first, end, elements)
+    layer = Layer("a-b-0-0", 0, 0, 0, first, end, elements)
     found: list[Any] = []
     while not layer.read:
         assert layer.applied == first + len(found)

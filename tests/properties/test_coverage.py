@@ -10,7 +10,7 @@ from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.driver.coverage import verify
 from penstock.protocol.values.elements import Idle
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     InflightRange,
     InputCut,
     NumberedEvent,
@@ -72,9 +72,9 @@ class WholeCut:
         return found
 
 
-def _capture(peer: int, elements: list[Pair]) -> Capture:
+def _capture(peer: int, elements: list[Pair]) -> ChannelCapture:
     pieces = [InflightRange(first, rows, 0, 0, 1, 0) for first, rows in elements if rows]
-    return Capture(peer, pieces, [NumberedEvent(number, Idle()) for number, rows in elements if not rows])
+    return ChannelCapture(peer, pieces, [NumberedEvent(number, Idle()) for number, rows in elements if not rows])
 
 
 @given(st.data(), topologies())

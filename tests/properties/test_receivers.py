@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.protocol.restore.receivers import uneven_broadcasts
 from penstock.protocol.values.elements import Watermark
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     EdgeShape,
     InflightRange,
     InputCut,
@@ -41,7 +41,7 @@ def checkpoints(draw: st.DrawFn) -> tuple[Metadata, bool]:
     one = st.lists(st.integers(0, 3), min_size=producers, max_size=producers)
     unread = draw(st.one_of(one.map(lambda u: [u] * receivers), st.lists(one, min_size=receivers, max_size=receivers)))
     emitted = [[0] * receivers for _ in range(producers)]
-    sent: list[list[Capture]] = [[] for _ in range(producers)]
+    sent: list[list[ChannelCapture]] = [[] for _ in range(producers)]
     snapshots = []
     for receiver in range(receivers):
         applied, captures, layers = [], [], []
@@ -55,9 +55,9 @@ def checkpoints(draw: st.DrawFn) -> tuple[Metadata, bool]:
                 layers.append(LayerCut(EDGE, producer, 0, at, at + in_layer, layer, []))
             live = count - in_layer
             by_receiver, already = draw(st.integers(0, live)), draw(st.integers(0, 3))
-            captures.append(Capture(producer, rows(at - already, by_receiver + already), []))
+            captures.append(ChannelCapture(producer, rows(at - already, by_receiver + already), []))
             said = [NumberedEvent(at + live + i, Watermark(i)) for i in range(events)]
-            sent[producer].append(Capture(receiver, rows(at + by_receiver, live - by_receiver), said))
+            sent[producer].append(ChannelCapture(receiver, rows(at + by_receiver, live - by_receiver), said))
             applied.append(at)
             emitted[producer][receiver] = at + live + events
         snapshots.append(SubtaskSnapshot(1, receiver, [InputCut(EDGE, applied, captures)], [], layers, [], [], [], []))
@@ -79,6 +79,8 @@ def test_receivers_have_read_the_same_rows_if_each_has_as_many_left_of_each_prod
 def test_other_edges_are_never_uneven() -> None:
     cuts = [InputCut(EDGE, [applied], []) for applied in (0, 5)]
     consumers = [SubtaskSnapshot(1, i, [cut], [], [], [], [], [], []) for i, cut in enumerate(cuts)]
-    producer = SubtaskSnapshot(0, 0, [], [OutputCut(EDGE, [5, 5], [Capture(0, rows(0, 5), [])])], [], [], [], [], [])
+    producer = SubtaskSnapshot(
+        0, 0, [], [OutputCut(EDGE, [5, 5], [ChannelCapture(0, rows(0, 5), [])])], [], [], [], [], []
+    )
     for partitioner, found in (("rebalance", frozenset()), ("broadcast", {EDGE})):
         assert uneven_broadcasts(metadata([producer, *consumers], 1, 2, partitioner)) == found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterable, Protocol, Sequence
 
-from penstock.protocol.values.metadata import Capture, InputCut, LayerCut, OutputCut, SubtaskSnapshot
+from penstock.protocol.values.metadata import ChannelCapture, InputCut, LayerCut, OutputCut, SubtaskSnapshot
 
 
 class EdgeTopology(Protocol):
@@ -86,7 +86,7 @@ def _output_cut(snapshot: SubtaskSnapshot | None, edge: str) -> OutputCut | None
     return next((o for o in snapshot.outputs if o.edge == edge), None) if snapshot else None
 
 
-def _intervals(captures: list[Capture]) -> dict[int, list[Interval]]:
+def _intervals(captures: list[ChannelCapture]) -> dict[int, list[Interval]]:
     """Return the intervals by the other end's subtask."""
     found: dict[int, list[Interval]] = {}
     for capture in captures:
@@ -94,7 +94,7 @@ def _intervals(captures: list[Capture]) -> dict[int, list[Interval]]:
     return found
 
 
-def _stored(of: Capture | LayerCut) -> list[Interval]:
+def _stored(of: ChannelCapture | LayerCut) -> list[Interval]:
     return [(p.first, p.first + p.rows) for p in of.pieces] + [(e.number, e.number + 1) for e in of.events]
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     InflightRange,
     InputCut,
     LayerCut,
@@ -47,8 +47,8 @@ def _moved(snapshot: SubtaskSnapshot, places: list[int]) -> SubtaskSnapshot:
     def piece(p: InflightRange) -> InflightRange:
         return InflightRange(p.first, p.rows, places[p.segment], p.offset, p.length_bytes, p.crc)
 
-    def capture(c: Capture) -> Capture:
-        return Capture(c.peer, [piece(p) for p in c.pieces], c.events)
+    def capture(c: ChannelCapture) -> ChannelCapture:
+        return ChannelCapture(c.peer, [piece(p) for p in c.pieces], c.events)
 
     def cut(c: _Cut) -> _Cut:
         return msgspec.structs.replace(c, captures=[capture(x) for x in c.captures]) if c.captures else c

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.protocol.restore.rescale import OldEdge
-from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, Metadata, NumberedEvent, OutputCut
+from penstock.protocol.values.metadata import (
+    ChannelCapture,
+    InflightRange,
+    InputCut,
+    Metadata,
+    NumberedEvent,
+    OutputCut,
+)
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,7 @@ def _give_up_channels(
         _note(given_up, name, producer, consumer, [piece for c in held for piece in c.pieces], first, end)
         events = _numbered([event for c in held for event in c.events], first, end)
         if events:
-            captures.append(Capture(producer, [], events))
+            captures.append(ChannelCapture(producer, [], events))
         applied[position] = 0
         emitted = [len(events) if i == at else number for i, number in enumerate(sent.emitted)]
         left = [c for c in sent.captures if c.peer != consumer]

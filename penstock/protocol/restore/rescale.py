@@ -18,7 +18,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     ChannelTime,
     EdgeShape,
     GroupFloor,
@@ -69,7 +69,7 @@ def drains(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[
     return is_rescaled(metadata, vertices, edges) and bool(edges_in_flight(metadata))
 
 
-def _has_rows(captures: Iterable[Capture]) -> bool:
+def _has_rows(captures: Iterable[ChannelCapture]) -> bool:
     return any(capture.pieces for capture in captures)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.frames import CancelBarrier, UrgentBarrier
 from penstock.protocol.values.reasons import FailureReason
@@ -63,13 +63,13 @@ class SendQueued(msgspec.Struct, frozen=True):
 class TakeSnapshot(msgspec.Struct, frozen=True):
     """Take the snapshot of the cut: state, timers, prepared commits. The barrier has left."""
 
-    capture: Capture
+    cut: Cut
 
 
 class CloseCapture(msgspec.Struct, frozen=True):
     """Write the capture, which is complete, and acknowledge."""
 
-    capture: Capture
+    cut: Cut
 
 
 class Decline(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtake
 from penstock.protocol.machine import Story, StoryEvent
 from penstock.protocol.subtask import barrier_handler as alignment
 from penstock.protocol.subtask.barrier_handler import AlignmentState, BarrierHandler, Moved
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (
     BarrierReached,
@@ -55,7 +55,7 @@ class SubtaskMachine:
         self.story = Story()
         self._input_of = {channel.id: position for position, channel in enumerate(inputs)}
         self._alignments = BarrierHandler(len(inputs), self.story)
-        self._captures: dict[int, Capture] = {}
+        self._cuts: dict[int, Cut] = {}
         self._decided: deque[alignment.Effect | _Resume] = deque()
         self._row_is_finished = False
         self._suspended_by: int | None = None
@@ -117,9 +117,9 @@ class SubtaskMachine:
 
     def _next_deadline_ms(self) -> float | None:
         alignment_ms = self._alignments.next_deadline_ms()
-        if not self._captures:
+        if not self._cuts:
             return alignment_ms
-        outputs_ms = [capture.output_deadline_ms for capture in self._captures.values()]
+        outputs_ms = [cut.output_deadline_ms for cut in self._cuts.values()]
         return min((at_ms for at_ms in (alignment_ms, *outputs_ms) if at_ms is not None), default=None)
 
     @property
@@ -162,13 +162,13 @@ class SubtaskMachine:
                 self._row_is_finished = False
                 return self._snapshot(effect, now_ms)
             case alignment.LimitWindow(at, checkpoint_id, until):
-                if checkpoint_id in self._captures and self.inputs[at].limit_window(checkpoint_id, until):
+                if checkpoint_id in self._cuts and self.inputs[at].limit_window(checkpoint_id, until):
                     return self._close_window(at, checkpoint_id)
             case alignment.AllBarriersIn(checkpoint_id, alignment_ms):
-                if capture := self._captures.get(checkpoint_id):
-                    capture.barriers_missing = False
-                    capture.alignment_ms = alignment_ms
-                    return self._close_if_complete(capture)
+                if cut := self._cuts.get(checkpoint_id):
+                    cut.barriers_missing = False
+                    cut.alignment_ms = alignment_ms
+                    return self._close_if_complete(cut)
             case alignment.Declined(checkpoint_id, reason):
                 cancels = [SendFrame(CancelBarrier(output.id, checkpoint_id)) for output in self.outputs]
                 return [*self._drop(checkpoint_id), *cancels, Decline(checkpoint_id, reason)]
@@ -184,7 +184,7 @@ class SubtaskMachine:
     def _snapshot(self, effect: alignment.Snapshot, now_ms: float) -> Sequence[Effect]:
         """Send the barrier first, so that the consumers start while this subtask is still busy with its own part."""
         barrier = effect.barrier
-        capture = Capture(
+        cut = Cut(
             barrier,
             effect.unaligned,
             now_ms,
@@ -192,14 +192,14 @@ class SubtaskMachine:
             [channel.applied for channel in self.inputs],
             [channel.emitted for channel in self.outputs],
         )
-        self._captures[barrier.checkpoint_id] = capture
-        effects = self._send_barrier(capture, now_ms)
+        self._cuts[barrier.checkpoint_id] = cut
+        effects = self._send_barrier(cut, now_ms)
         closed = []
         for at, until in effect.windows:
-            capture.windows_open.add(at)
+            cut.windows_open.add(at)
             if self.inputs[at].open_window(barrier.checkpoint_id, until):
                 closed.append(at)
-        effects.append(TakeSnapshot(capture))
+        effects.append(TakeSnapshot(cut))
         if barrier.kind.terminates:
             self._suspended_by = barrier.checkpoint_id
         self.gate.on_checkpoint_ended(barrier.checkpoint_id)
@@ -207,68 +207,65 @@ class SubtaskMachine:
             effects += self._close_window(at, barrier.checkpoint_id)
         return effects
 
-    def _send_barrier(self, capture: Capture, now_ms: float) -> list[Effect]:
-        barrier = capture.barrier
-        if capture.unaligned:
+    def _send_barrier(self, cut: Cut, now_ms: float) -> list[Effect]:
+        barrier = cut.barrier
+        if cut.unaligned:
             return [
-                effect
-                for position, output in enumerate(self.outputs)
-                for effect in self._keep_overtaken(position, output.overtake(barrier))
+                effect for output in self.outputs for effect in self._keep_overtaken(output, output.overtake(barrier))
             ]
         for output in self.outputs:
             output.enqueue_barrier(barrier, now_ms)
-        capture.outputs_open = barrier.alignment_timeout_ms is not None and bool(self.outputs)
+        cut.outputs_open = barrier.alignment_timeout_ms is not None and bool(self.outputs)
         return [SendQueued(position) for position in range(len(self.outputs))]
 
     def _turn_outputs(self, now_ms: float) -> list[Effect]:
         """Turn the barriers that still wait in the output queues: their alignment timeout has passed."""
         effects: list[Effect] = []
-        for capture in list(self._captures.values()):
-            if capture.output_deadline_ms is not None and capture.output_deadline_ms <= now_ms:
-                for position, output in enumerate(self.outputs):
-                    effects += self._keep_overtaken(position, output.turn(capture.checkpoint_id))
+        for cut in list(self._cuts.values()):
+            if cut.output_deadline_ms is not None and cut.output_deadline_ms <= now_ms:
+                for output in self.outputs:
+                    effects += self._keep_overtaken(output, output.turn(cut.checkpoint_id))
         return effects
 
-    def _keep_overtaken(self, position: int, overtaken: list[Overtaken]) -> list[Effect]:
+    def _keep_overtaken(self, output: OutputChannel, overtaken: list[Overtaken]) -> list[Effect]:
         effects: list[Effect] = []
         for barrier, frame, captured in overtaken:
             if frame is None:
                 # The part of this subtask is acknowledged; the consumer, which would have to capture, declines.
-                cancel = CancelBarrier(self.outputs[position].id, barrier.checkpoint_id)
-                effects.append(SendFrame(cancel))
+                effects.append(SendFrame(CancelBarrier(output.id, barrier.checkpoint_id)))
                 continue
             effects.append(SendFrame(frame))
-            capture = self._captures.get(barrier.checkpoint_id)
-            if capture is not None and captured and capture.stores:
-                capture.outputs.append((position, captured))
+            cut = self._cuts.get(barrier.checkpoint_id)
+            if cut is not None and captured and cut.stores:
+                cut.outputs[output.id] = captured
         return effects
 
     def _close_outputs(self) -> list[Effect]:
         """Close the outputs of each checkpoint whose aligned barriers have left the output queues."""
         effects: list[Effect] = []
-        for capture in [c for c in self._captures.values() if c.outputs_open]:
-            if not any(output.holds_barrier(capture.checkpoint_id) for output in self.outputs):
-                capture.outputs_open = False
-                effects += self._close_if_complete(capture)
+        for cut in [c for c in self._cuts.values() if c.outputs_open]:
+            if not any(output.holds_barrier(cut.checkpoint_id) for output in self.outputs):
+                cut.outputs_open = False
+                effects += self._close_if_complete(cut)
         return effects
 
     def _close_window(self, at: int, checkpoint_id: int) -> Sequence[Effect]:
         captured = self.inputs[at].take_window(checkpoint_id)
-        capture = self._captures.get(checkpoint_id)
-        if capture is None:
+        cut = self._cuts.get(checkpoint_id)
+        if cut is None:
             return NOTHING
-        capture.windows_open.discard(at)
-        if captured and capture.stores:
-            capture.inputs.append((at, captured))
-        return self._close_if_complete(capture)
+        cut.windows_open.discard(at)
+        if captured and cut.stores:
+            cut.inputs[self.inputs[at].id] = captured
+        return self._close_if_complete(cut)
 
-    def _close_if_complete(self, capture: Capture) -> Sequence[Effect]:
-        if capture.is_closed and self._captures.pop(capture.checkpoint_id, None) is not None:
-            return [CloseCapture(capture)]
+    def _close_if_complete(self, cut: Cut) -> Sequence[Effect]:
+        if cut.is_closed and self._cuts.pop(cut.checkpoint_id, None) is not None:
+            return [CloseCapture(cut)]
         return NOTHING
 
     def _drop(self, checkpoint_id: int) -> list[Effect]:
-        self._captures.pop(checkpoint_id, None)
+        self._cuts.pop(checkpoint_id, None)
         for channel in self.inputs:
             channel.discard_window(checkpoint_id)
         for output in self.outputs:

@@ -38,7 +38,7 @@ class NumberedEvent(msgspec.Struct, frozen=True):
     event: InBandEvent
 
 
-class Capture(msgspec.Struct, frozen=True):
+class ChannelCapture(msgspec.Struct, frozen=True):
     """Lists elements of one channel that were in flight. `peer` is the other end's subtask."""
 
     peer: int
@@ -66,7 +66,7 @@ class InputCut(msgspec.Struct, frozen=True):
 
     edge: str
     applied: list[int]
-    captures: list[Capture]
+    captures: list[ChannelCapture]
     times: list[ChannelTime] = []
 
 
@@ -77,7 +77,7 @@ class OutputCut(msgspec.Struct, frozen=True):
 
     edge: str
     emitted: list[int]
-    captures: list[Capture]
+    captures: list[ChannelCapture]
 
 
 class LayerCut(msgspec.Struct, frozen=True):

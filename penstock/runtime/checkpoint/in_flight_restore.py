@@ -18,7 +18,7 @@ from penstock.protocol.channel.watermark_valve import AT_START
 from penstock.protocol.restore import rescale
 from penstock.protocol.restore.rescale import Filter, OldEdge, Share
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     ChannelTime,
     InflightRange,
     InputCut,
@@ -111,7 +111,7 @@ class InFlightRestore:
     def _add_layer(self, index: int, edge: Edge, held: _Held) -> None:
         found = read_elements(self._reader(edge, held), edge, held.pieces, held.events, held.first, held.end)
         elements = self._keeper.keep(found)
-        layer = Layer(edge.name, held.producer, held.consumer, index, edge, held.first, held.end, elements)
+        layer = Layer(edge.name, held.producer, held.consumer, index, held.first, held.end, elements)
         self._subtask.gate.layers.append(layer)
 
     # ---- rescaled -----------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class InFlightRestore:
             if not any(isinstance(element, RecoveredRows) for element in elements):
                 continue  # without rows, its time could hold back nothing
             virtual = self._subtask.valve.add_virtual(held.time)
-            layer = Layer(edge.name, held.producer, held.consumer, index, edge, first, end, elements, virtual)
+            layer = Layer(edge.name, held.producer, held.consumer, index, first, end, elements, virtual)
             self._subtask.gate.layers.append(layer)
 
     def _mask(self, edge: Edge, rows: Filter) -> Mask | None:
@@ -208,7 +208,7 @@ class InFlightRestore:
         applied = cut.applied[position]
         return _Held(producer, holder.subtask, pieces, events, applied, emitted, _time(cut, position))
 
-    def _producer_side(self, old: OldEdge, edge: str, producer: int, consumer: int) -> tuple[int, list[Capture]]:
+    def _producer_side(self, old: OldEdge, edge: str, producer: int, consumer: int) -> tuple[int, list[ChannelCapture]]:
         """Return the stored part of the producer's end of an old channel: `emitted`, and its captures."""
         snapshot = self._old.snapshots.get((old.shape.source, producer))
         cut = next((o for o in snapshot.outputs if o.edge == edge), None) if snapshot is not None else None

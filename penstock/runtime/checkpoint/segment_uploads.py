@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
-from penstock.runtime.checkpoint.subtask_capture import SubtaskCapture
+from penstock.runtime.checkpoint.capture import Capture
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.storage.segments import SegmentWriter
 
@@ -25,8 +25,8 @@ class Upload:
     `error` is its outcome.
     """
 
-    capture: SubtaskCapture
-    captures: list[SubtaskCapture]
+    capture: Capture
+    captures: list[Capture]
     segment: SegmentWriter
     earlier: list[Segment]
     snapshots: list[SubtaskSnapshot]

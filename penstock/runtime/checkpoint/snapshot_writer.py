@@ -26,10 +26,10 @@ from penstock.protocol.values.metadata import (
     SubtaskSnapshot,
 )
 from penstock.protocol.values.reasons import FailureReason
+from penstock.runtime.checkpoint.capture import Capture
 from penstock.runtime.checkpoint.consolidations import Consolidated, Consolidations
 from penstock.runtime.checkpoint.segment_uploads import SegmentUploads, Stored, Upload
 from penstock.runtime.checkpoint.stored_ranges import stored_states, worth_keeping
-from penstock.runtime.checkpoint.subtask_capture import SubtaskCapture
 from penstock.runtime.checkpoint.subtask_snapshots import snapshot_of
 from penstock.runtime.process.mailbox import Mailbox
 from penstock.state.backend import EncodedState, StoredState
@@ -44,13 +44,13 @@ _RESTED_FOR_BYTES_MAX = 4 * 1024 * 1024
 class Taken(msgspec.Struct, frozen=True):
     """Reports that a snapshot was taken: its state can be encoded while its windows are still open."""
 
-    capture: SubtaskCapture
+    capture: Capture
 
 
 class Closed(msgspec.Struct, frozen=True):
     """Reports that all windows of a snapshot are closed: it can be written."""
 
-    capture: SubtaskCapture
+    capture: Capture
 
 
 class SavepointTarget(msgspec.Struct, frozen=True):
@@ -68,8 +68,8 @@ class _SlotCheckpoint:
     segment: SegmentWriter
     earlier: list[Segment] = field(default_factory=list)
     """Segments of other checkpoints that this one names."""
-    taken: dict[SubtaskId, SubtaskCapture] = field(default_factory=dict)
-    closed: dict[SubtaskId, tuple[SubtaskCapture, SubtaskSnapshot]] = field(default_factory=dict)
+    taken: dict[SubtaskId, Capture] = field(default_factory=dict)
+    closed: dict[SubtaskId, tuple[Capture, SubtaskSnapshot]] = field(default_factory=dict)
     expected_bytes: int = 0
 
     def add(self, state: EncodedState | StoredState) -> StateRange:
@@ -89,7 +89,7 @@ class _SlotCheckpoint:
 class _Encoding(NamedTuple):
     """Holds keyed state of one subtask, some ranges of which are written."""
 
-    capture: SubtaskCapture
+    capture: Capture
     checkpoint: _SlotCheckpoint
     ranges: Iterator[EncodedState | StoredState]
 
@@ -203,7 +203,7 @@ class SnapshotWriter:
             elif isinstance(item, Consolidated):
                 self._consolidations.on_consolidated(item.writing)
 
-    def _waits_for_target(self, capture: SubtaskCapture) -> bool:
+    def _waits_for_target(self, capture: Capture) -> bool:
         checkpoint_id = capture.checkpoint_id
         is_known = checkpoint_id in self._targets or checkpoint_id in self._ended
         return capture.cut.barrier.kind.is_savepoint and not is_known
@@ -224,7 +224,7 @@ class SnapshotWriter:
         store, path = self._open_savepoint(checkpoint_id, directory)
         return SegmentWriter(store, lambda: path, self._collected_bytes_max, self._codec)
 
-    def _take(self, capture: SubtaskCapture) -> None:
+    def _take(self, capture: Capture) -> None:
         checkpoint_id = capture.checkpoint_id
         if checkpoint_id in self._ended:
             self._refuse(capture)
@@ -261,7 +261,7 @@ class SnapshotWriter:
         except Exception as error:  # catches whatever a user's object raises when it is pickled
             self._decline(capture, FailureReason.ASYNC_EXCEPTION, f"keyed state cannot be written: {error}")
 
-    def _close(self, capture: SubtaskCapture) -> None:
+    def _close(self, capture: Capture) -> None:
         checkpoint = self._checkpoints.get(capture.checkpoint_id)
         if checkpoint is None:
             return
@@ -304,7 +304,7 @@ class SnapshotWriter:
         self._send(SlotAck(self.generation, self._slot, checkpoint_id, *parts))
         self._unpark(checkpoint_id)
 
-    def _decline(self, capture: SubtaskCapture, reason: FailureReason, detail: str) -> None:
+    def _decline(self, capture: Capture, reason: FailureReason, detail: str) -> None:
         self._drop(capture.checkpoint_id)
         self._send(Decline(self.generation, self._slot, capture.checkpoint_id, capture.subtask, reason, detail))
 
@@ -326,14 +326,14 @@ class SnapshotWriter:
             checkpoint.segment.abort()
         self._unpark(checkpoint_id)
 
-    def _refuse(self, capture: SubtaskCapture) -> None:
+    def _refuse(self, capture: Capture) -> None:
         """Discard all that came with a snapshot."""
         self._discard(capture)
         for consolidation in capture.state.consolidations if capture.state is not None else ():
             consolidation.discard()
 
     @staticmethod
-    def _discard(capture: SubtaskCapture) -> None:
+    def _discard(capture: Capture) -> None:
         if capture.state is not None:
             capture.state.discard()
 

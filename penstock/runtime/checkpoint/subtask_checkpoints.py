@@ -8,7 +8,8 @@ from typing import Callable
 
 from penstock.common.clock import Clock
 from penstock.graph.job_graph import Edge
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.channel.captured import Captured
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.effects import (
     CloseCapture,
     Decline,
@@ -26,10 +27,9 @@ from penstock.protocol.subtask.effects import (
 from penstock.protocol.subtask.subtask_machine import Received
 from penstock.protocol.values.elements import SnapshotKind
 from penstock.protocol.values.frames import Frame
-from penstock.protocol.values.metadata import ChannelTime
+from penstock.protocol.values.metadata import LayerCut
 from penstock.protocol.values.reasons import FailureReason
-from penstock.runtime.checkpoint.subtask_capture import CapturedChannel, CapturedLayer, SubtaskCapture, TimeAtSnapshot
-from penstock.runtime.input.layers import Layer
+from penstock.runtime.checkpoint.capture import Capture, TimeAtSnapshot
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
 
@@ -51,8 +51,8 @@ class SubtaskCheckpoints:
         source: SnapshotSource,
         clock: Clock,
         went_unaligned: Callable[[int], None],
-        taken: Callable[[SubtaskCapture], None],
-        closed: Callable[[SubtaskCapture], None],
+        taken: Callable[[Capture], None],
+        closed: Callable[[Capture], None],
         ended: Callable[[int], None],
         declined: Callable[[int, FailureReason], None],
         send_frame: Callable[[int, Frame], None],
@@ -71,7 +71,7 @@ class SubtaskCheckpoints:
         self._ended = ended
         self._declined = declined
         self._send_frame = send_frame
-        self._captures: dict[int, SubtaskCapture] = {}
+        self._captures: dict[int, Capture] = {}
 
     def handle(self, event: Received | LocalEvent) -> None:
         """Pass an event to the machine, and execute what it decides."""
@@ -114,16 +114,16 @@ class SubtaskCheckpoints:
                 case TakeSnapshot(cut):
                     self._take(cut)
                 case CloseCapture(cut):
-                    self._close(cut)
+                    self._closed(self._captures.pop(cut.checkpoint_id))
                 case DropCapture(checkpoint_id):
                     self._captures.pop(checkpoint_id, None)
                     self._ended(checkpoint_id)
                 case Decline(checkpoint_id, reason):
                     self._declined(checkpoint_id, reason)
 
-    def _take(self, cut: Capture) -> None:
+    def _take(self, cut: Cut) -> None:
         source = self._source
-        capture = SubtaskCapture(
+        capture = Capture(
             self._subtask,
             cut,
             self._applied(cut),
@@ -144,30 +144,21 @@ class SubtaskCheckpoints:
             self._went_unaligned(cut.checkpoint_id)
         self._taken(capture)
 
-    def _close(self, cut: Capture) -> None:
-        capture = self._captures.pop(cut.checkpoint_id)
-        for at, captured in cut.inputs:
-            producer = self._gate.channels[at].id.producer
-            capture.inputs.append(CapturedChannel(self._gate.edge_of[at], producer, captured))
-        for at, captured in cut.outputs:
-            partition, position = self._outputs[at]
-            consumer = partition.channels[position].id.consumer
-            capture.outputs.append(CapturedChannel(partition.edge, consumer, captured))
-        self._closed(capture)
-
-    def _applied(self, cut: Capture) -> list[tuple[Edge, list[int]]]:
+    def _applied(self, cut: Cut) -> list[tuple[Edge, list[int]]]:
         applied: dict[str, tuple[Edge, list[int]]] = {}
         for edge, number in zip(self._gate.edge_of, cut.applied, strict=True):
             applied.setdefault(edge.name, (edge, []))[1].append(number)
         return list(applied.values())
 
-    def _emitted(self, cut: Capture) -> list[tuple[Edge, list[int]]]:
+    def _emitted(self, cut: Cut) -> list[tuple[Edge, list[int]]]:
         numbers = iter(cut.emitted)
         return [(partition.edge, [next(numbers) for _ in partition.channels]) for partition in self._partitions]
 
-    def _unread_layers(self) -> list[CapturedLayer]:
-        unread = (x for x in self._gate.layers if not x.read)
-        return [CapturedLayer(x, x.applied, x.unread(), self._time_of(x)) for x in unread]
-
-    def _time_of(self, layer: Layer) -> ChannelTime | None:
-        return None if layer.virtual is None else self._valve.virtual_time(layer.virtual)
+    def _unread_layers(self) -> list[tuple[LayerCut, Captured]]:
+        unread = []
+        for layer in self._gate.layers:
+            if not layer.read:
+                time = None if layer.virtual is None else self._valve.virtual_time(layer.virtual)
+                ends = (layer.edge, layer.producer, layer.consumer)
+                unread.append((LayerCut(*ends, layer.applied, layer.end, [], [], time), layer.unread()))
+        return unread

@@ -11,7 +11,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.graph.job_graph import Edge
 from penstock.protocol.channel.captured import Captured, CapturedRows
 from penstock.protocol.values.elements import InBandEvent
 
@@ -47,7 +46,6 @@ class Layer:
         producer: int,
         consumer: int,
         channel: int,
-        live_edge: Edge,
         first: int,
         end: int,
         elements: list[RecoveredRows | RecoveredEvent],
@@ -57,7 +55,6 @@ class Layer:
         self.producer = producer
         self.consumer = consumer
         self.channel = channel
-        self.live_edge = live_edge
         self.end = end
         self.applied = first
         self.virtual = virtual

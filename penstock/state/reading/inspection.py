@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.common.row_types.scalar_types import PICKLED
 from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.protocol.values.key_encoding import decode
-from penstock.protocol.values.metadata import Capture, Metadata, SubtaskSnapshot
+from penstock.protocol.values.metadata import ChannelCapture, Metadata, SubtaskSnapshot
 from penstock.state.reading.checkpoint import Checkpoint, OperatorOfCheckpoint, StateOfCheckpoint
 from penstock.state.reading.pickles import MissingClass, class_of, load
 from penstock.state.reading.runs import StoredRuns
@@ -146,7 +146,7 @@ def _of_subtask(snapshot: SubtaskSnapshot, ends: dict[str, tuple[str, str]]) -> 
             size = sum(piece.length_bytes for piece in capture.pieces)
             yield InFlight(source, target, producer, consumer, rows, size, recovered)
 
-    captures: list[tuple[str, int, int, Capture]] = [
+    captures: list[tuple[str, int, int, ChannelCapture]] = [
         *((cut.edge, c.peer, snapshot.subtask, c) for cut in snapshot.inputs for c in cut.captures),
         *((cut.edge, snapshot.subtask, c.peer, c) for cut in snapshot.outputs for c in cut.captures),
     ]

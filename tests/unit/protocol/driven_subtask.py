@@ -14,7 +14,7 @@ from typing import Any
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import InputChannel, OutputChannel
 from penstock.protocol.subtask.barrier_handler import AlignmentState
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (
     BarrierReached,
@@ -74,7 +74,7 @@ class DrivenSubtask:
     is_in_a_row: bool = False
     sent: deque[Frame] = field(default_factory=deque)
     log: list[str] = field(default_factory=list)
-    taken: dict[int, Capture] = field(default_factory=dict)
+    taken: dict[int, Cut] = field(default_factory=dict)
     acknowledged: dict[int, Part] = field(default_factory=dict)
     declined: dict[int, str] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
@@ -196,13 +196,12 @@ class DrivenSubtask:
                     assert checkpoint_id not in self.acknowledged, "declined after its acknowledgement"
                     self.declined[checkpoint_id] = reason
 
-    def _acknowledge(self, cut: Capture) -> None:
+    def _acknowledge(self, cut: Cut) -> None:
         assert self.taken.pop(cut.checkpoint_id) is cut, "closed without a snapshot, or twice"
         assert cut.checkpoint_id not in self.acknowledged and cut.checkpoint_id not in self.declined
         captured: dict[ChannelId, list[tuple[int, Any]]] = {}
-        for ends, parts in ((self.inputs, cut.inputs), (self.outputs, cut.outputs)):
-            for at, elements in parts:
-                captured.setdefault(ends[at].id, []).extend(rows_of(elements))
+        for channel, elements in (*cut.inputs.items(), *cut.outputs.items()):
+            captured.setdefault(channel, []).extend(rows_of(elements))
         self.acknowledged[cut.checkpoint_id] = Part(
             cut.barrier,
             cut.unaligned,

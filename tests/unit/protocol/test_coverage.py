@@ -11,7 +11,7 @@ from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.driver.coverage import verify
 from penstock.protocol.values.elements import Idle
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     InflightRange,
     InputCut,
     LayerCut,
@@ -33,18 +33,20 @@ def events(*numbers: int) -> list[NumberedEvent]:
     return [NumberedEvent(n, Idle()) for n in numbers]
 
 
-def capture(peer: int, stored: str) -> Capture:
+def capture(peer: int, stored: str) -> ChannelCapture:
     """ "3-7 9 10-12": rows [3, 7), event 9, rows [10, 12)."""
     rows = [tuple(map(int, w.split("-"))) for w in stored.split() if "-" in w]
-    return Capture(peer, pieces(*rows), events(*(int(w) for w in stored.split() if "-" not in w)))  # type: ignore[arg-type]
+    return ChannelCapture(peer, pieces(*rows), events(*(int(w) for w in stored.split() if "-" not in w)))  # type: ignore[arg-type]
 
 
-def consumer(applied: list[int], captures: list[Capture], subtask: int = 0, **more: list[LayerCut]) -> SubtaskSnapshot:
+def consumer(
+    applied: list[int], captures: list[ChannelCapture], subtask: int = 0, **more: list[LayerCut]
+) -> SubtaskSnapshot:
     inputs = [InputCut("a-b-0-0", applied, captures)]
     return SubtaskSnapshot(1, subtask, inputs, [], more.get("layers", []), [], [], [], [])
 
 
-def producer(emitted: list[int], captures: list[Capture], subtask: int = 0) -> SubtaskSnapshot:
+def producer(emitted: list[int], captures: list[ChannelCapture], subtask: int = 0) -> SubtaskSnapshot:
     return SubtaskSnapshot(0, subtask, [], [OutputCut("a-b-0-0", emitted, captures)], [], [], [], [], [])
 
 

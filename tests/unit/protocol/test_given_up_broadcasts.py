@@ -10,7 +10,7 @@ from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.fit import refusal, without_channel_state
 from penstock.protocol.restore.given_up import RowsToGiveUp
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     EdgeShape,
     InflightRange,
     InputCut,
@@ -32,7 +32,9 @@ def checkpoint(unread: Mapping[str, Sequence[int]], has_state: bool = True) -> M
         vertices.append(VertexShape(index, name, [name], [name], 1, 128))
         edges.append(EdgeShape(name, index, RECEIVER, "broadcast", False))
         pieces = [[InflightRange(EMITTED - n, n, 0, 0, 10 * n, 0)] if n else [] for n in left]
-        sent = OutputCut(name, [EMITTED] * 3, [Capture(receiver, of_one, []) for receiver, of_one in enumerate(pieces)])
+        sent = OutputCut(
+            name, [EMITTED] * 3, [ChannelCapture(receiver, of_one, []) for receiver, of_one in enumerate(pieces)]
+        )
         subtasks.append(SubtaskSnapshot(index, 0, [], [sent], [], [], [], [part("rules", b"of the producer")], []))
     for receiver in range(3):
         cuts = [InputCut(name, [EMITTED - left[receiver]], []) for name, left in unread.items()]

@@ -16,7 +16,7 @@ from penstock.common.program.failures import describe
 from penstock.protocol.channel.ends import InputChannel, ProtocolError
 from penstock.protocol.machine import IllegalEvent, Story, step
 from penstock.protocol.subtask.barrier_handler import TABLE, AlignmentState
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import Barrier, ChannelId, Generation
 from penstock.protocol.values.frames import AlignedBarrier, Data, UrgentBarrier
@@ -122,19 +122,19 @@ def test_the_story_tells_each_event_with_its_cause() -> None:
 
 
 def windows_do_not_keep_a_capture_open(patch: Callable[[Any, str, Any], None]) -> None:
-    patch(Capture, "is_closed", property(lambda self: not (self.barriers_missing or self.outputs_open)))
+    patch(Cut, "is_closed", property(lambda self: not (self.barriers_missing or self.outputs_open)))
 
 
 def waiting_outputs_do_not_keep_a_capture_open(patch: Callable[[Any, str, Any], None]) -> None:
-    patch(Capture, "is_closed", property(lambda self: not (self.windows_open or self.barriers_missing)))
+    patch(Cut, "is_closed", property(lambda self: not (self.windows_open or self.barriers_missing)))
 
 
 def a_capture_never_closes(patch: Callable[[Any, str, Any], None]) -> None:
-    patch(Capture, "is_closed", property(lambda self: False))
+    patch(Cut, "is_closed", property(lambda self: False))
 
 
 def rows_of_a_closed_window_are_dropped(patch: Callable[[Any, str, Any], None]) -> None:
-    patch(Capture, "stores", property(lambda self: False))
+    patch(Cut, "stores", property(lambda self: False))
 
 
 def windows_end_at_the_arrival_of_the_barrier(patch: Callable[[Any, str, Any], None]) -> None:

@@ -26,7 +26,14 @@ from penstock.protocol.driver.rescaling import (
 from penstock.protocol.restore.drain_phases import Draining, ReleaseVertices
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import DrainReport
-from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, Metadata, OutputCut, SubtaskSnapshot
+from penstock.protocol.values.metadata import (
+    ChannelCapture,
+    InflightRange,
+    InputCut,
+    Metadata,
+    OutputCut,
+    SubtaskSnapshot,
+)
 from tests.unit.runtime.master_world import two_vertices
 
 GATHERED = Situation(generation=None, must_drain=False, slots=2, processes=3)
@@ -131,7 +138,7 @@ def taken(graph: JobGraph, *unread: int) -> Metadata:
         emitted = [n if producer == 0 else 0 for n in unread]
         snapshots.append(SubtaskSnapshot(0, producer, [], [OutputCut(edge, emitted, [])], [], [], [], [], []))
     for receiver, n in enumerate(unread):
-        captures = [Capture(0, [InflightRange(0, n, 0, 0, 0, 0)], [])] if n else []
+        captures = [ChannelCapture(0, [InflightRange(0, n, 0, 0, 0, 0)], [])] if n else []
         cut = InputCut(edge, [0] * producers, captures)
         snapshots.append(SubtaskSnapshot(1, receiver, [cut], [], [], [], [], [], []))
     return Metadata(

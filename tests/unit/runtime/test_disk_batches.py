@@ -76,7 +76,7 @@ def peak_of(count: int) -> int:
     try:
         allocated, peak = pool.bytes_allocated(), 0
         elements = RecoveredKeeper().keep(read_elements(message_of, EDGE, pieces_of(count), [], 0, count * ROWS))
-        layer = Layer("e", 0, 0, 0, EDGE, 0, count * ROWS, elements)
+        layer = Layer("e", 0, 0, 0, 0, count * ROWS, elements)
         del elements
         stored = 0
         for _, rows, message in as_messages(layer.unread().rows, SCHEMA):

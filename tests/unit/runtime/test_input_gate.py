@@ -151,7 +151,7 @@ def test_all_channels_are_served_when_there_are_many() -> None:
 
 
 def layer(channel: int, gate: InputGate, first: int, elements: list[Any]) -> Layer:
-    return Layer("a-b-0-0", channel, 0, channel, gate.edge_of[channel], first, first + 100, elements)
+    return Layer("a-b-0-0", channel, 0, channel, first, first + 100, elements)
 
 
 def test_layers_come_before_anything_live_and_in_their_order() -> None:
@@ -184,7 +184,7 @@ def test_a_virtual_channel_says_when_its_layer_is_read() -> None:
         RecoveredRows(0, 2, batch_of([1, 2])),
         RecoveredEvent(2, EndOfData()),
     ]
-    gate.layers.append(Layer("a-b-0-0", 0, 0, 0, gate.edge_of[0], 0, 3, elements, virtual=7))
+    gate.layers.append(Layer("a-b-0-0", 0, 0, 0, 0, 3, elements, virtual=7))
     found = take_all(gate)
     assert found == [[1, 2], GateEvent(0, EndOfData(), recovered=True, virtual=7), GateLayerRead(7)]
 

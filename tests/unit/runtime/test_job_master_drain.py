@@ -15,7 +15,7 @@ from penstock.protocol.values.messages import (
     SubtaskStatus,
     TriggerCheckpoint,
 )
-from penstock.protocol.values.metadata import Capture, InflightRange, InputCut, OutputCut
+from penstock.protocol.values.metadata import ChannelCapture, InflightRange, InputCut, OutputCut
 from penstock.storage.metadata_file import read_metadata
 from tests.unit.runtime.master_world import World, seen_by, two_vertices
 
@@ -29,7 +29,7 @@ class WorldInFlight(World):
         if slot == 0:
             source = msgspec.structs.replace(source, outputs=[OutputCut("a-b-0-0", [0, 2], [])])
         if slot == 1:
-            held = InputCut("a-b-0-0", [0, 0], [Capture(0, [InflightRange(0, 2, 0, 0, 7, 0)], [])])
+            held = InputCut("a-b-0-0", [0, 0], [ChannelCapture(0, [InflightRange(0, 2, 0, 0, 7, 0)], [])])
             sink = msgspec.structs.replace(sink, inputs=[held])
         return msgspec.structs.replace(ack, subtasks=[source, sink])
 

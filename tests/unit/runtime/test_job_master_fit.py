@@ -21,7 +21,7 @@ from penstock.protocol.values.log_entries import CheckpointEntry, Ended
 from penstock.protocol.values.messages import SlotAck
 from penstock.protocol.values.metadata import (
     FORMAT_VERSION,
-    Capture,
+    ChannelCapture,
     Committable,
     EnumeratorState,
     InflightRange,
@@ -148,7 +148,7 @@ class WithRowsInFlight(World):
             return ack
         source, sink = ack.subtasks
         piece = InflightRange(0, 1, 0, 0, len(b"segment"), 0)
-        sent = OutputCut("a-b-0-0", [0, 1], [Capture(1, [piece], [])])
+        sent = OutputCut("a-b-0-0", [0, 1], [ChannelCapture(1, [piece], [])])
         source = msgspec.structs.replace(source, outputs=[sent], keyed=[])
         return msgspec.structs.replace(ack, subtasks=[source, sink])
 

@@ -13,7 +13,7 @@ from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.operators.batches import as_batch
 from penstock.protocol.channel.ends import InputChannel
 from penstock.protocol.channel.flow_control import BoundSizer
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.drain_gate import DrainGate
 from penstock.protocol.subtask.effects import (
     CloseCapture,
@@ -78,9 +78,9 @@ class Outputs:
         batch = pa.RecordBatch.from_arrays(Types.LONG().encode(rows), schema=Types.LONG().schema)
         self.partition.emit(batch, rows, now_ms, batch.nbytes)
 
-    def handle(self, event: Any) -> list[Capture]:
+    def handle(self, event: Any) -> list[Cut]:
         """Tell the subtask's machine of an event, and carry out what it decides. Return what is closed."""
-        closed: list[Capture] = []
+        closed: list[Cut] = []
         waiting = deque(self.machine.handle(event, self.now_ms))
         while waiting:
             match waiting.popleft():
@@ -91,11 +91,11 @@ class Outputs:
                     self.sent.append((frame.channel.consumer, frame))
                 case SendQueued(position):
                     self.partition.send_queued(position)
-                case CloseCapture(capture):
-                    closed.append(capture)
+                case CloseCapture(cut):
+                    closed.append(cut)
         return closed
 
-    def trigger(self, barrier: Barrier) -> list[Capture]:
+    def trigger(self, barrier: Barrier) -> list[Cut]:
         closed = self.handle(TriggerCheckpoint(Generation(1, 1), barrier))
         return [*closed, *self.handle(OutputsSent())]
 
@@ -293,7 +293,7 @@ def test_an_aligned_barrier_leaves_at_once_with_the_rows_before_it() -> None:
     outputs.emit([1, 2])
     (closed,) = outputs.trigger(Barrier(1, None))
     assert outputs.taken() == [[1], "AlignedBarrier", [2], "AlignedBarrier"]
-    assert closed.outputs == []
+    assert closed.outputs == {}
 
 
 def test_an_aligned_barrier_grows_older_while_it_waits_for_credit() -> None:
@@ -316,7 +316,10 @@ def test_an_aligned_barrier_behind_rows_without_credit_turns_when_its_time_is_up
     assert outputs.machine.deadline_ms == 100.0
     outputs.now_ms = 100.0
     (closed,) = outputs.handle(TimePassed())
-    assert [(at, [(r.first, r.rows) for r in c.rows]) for at, c in closed.outputs] == [(0, [(0, 2)]), (1, [(0, 2)])]
+    assert {to.consumer: [(r.first, r.rows) for r in c.rows] for to, c in closed.outputs.items()} == {
+        0: [(0, 2)],
+        1: [(0, 2)],
+    }
     frames = [frame for _, frame in outputs.sent if not isinstance(frame, CreditWanted)]
     assert all(isinstance(f, UrgentBarrier) and (f.emitted, f.handed) == (2, 0) for f in frames) and len(frames) == 2
     assert outputs.machine.deadline_ms is None and outputs.handle(TimePassed()) == []
@@ -326,7 +329,7 @@ def test_an_urgent_barrier_goes_to_everybody_at_once() -> None:
     outputs = Outputs(3, PartitionerKind.BROADCAST, credit_bytes=0)
     outputs.emit([1, 2])
     (closed,) = outputs.trigger(Barrier(4, 0))
-    assert [at for at, _ in closed.outputs] == [0, 1, 2] and closed.emitted == [2, 2, 2]
+    assert [channel.consumer for channel in closed.outputs] == [0, 1, 2] and closed.emitted == [2, 2, 2]
     assert outputs.taken() == ["UrgentBarrier"] * 3
 
 
@@ -336,7 +339,7 @@ def test_a_purely_aligned_barrier_that_is_overtaken_is_cancelled_where_it_waits(
     assert len(outputs.trigger(Barrier(1, None))) == 1
     assert outputs.taken() == ["AlignedBarrier"], "nothing waits before it on the second channel"
     (closed,) = outputs.trigger(Barrier(2, 0))
-    assert [at for at, _ in closed.outputs] == [0], "nothing is in flight on the second channel"
+    assert [channel.consumer for channel in closed.outputs] == [0], "nothing is in flight on the second channel"
     assert outputs.taken() == ["CancelBarrier", "UrgentBarrier", "UrgentBarrier"]
 
 

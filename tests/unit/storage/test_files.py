@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.protocol.values.elements import EndOfData, Generation, Watermark
 from penstock.protocol.values.log_entries import CheckpointEntry, Ended, Fence
 from penstock.protocol.values.metadata import (
-    Capture,
+    ChannelCapture,
     Committable,
     EdgeShape,
     EnumeratorState,
@@ -66,8 +66,8 @@ METADATA = Metadata(
         SubtaskSnapshot(
             vertex=0,
             subtask=1,
-            inputs=[InputCut("e", [1, 2], [Capture(0, [PIECE], [NumberedEvent(5, Watermark(9))])])],
-            outputs=[OutputCut("e", [1], [Capture(0, [], [NumberedEvent(5, EndOfData())])])],
+            inputs=[InputCut("e", [1, 2], [ChannelCapture(0, [PIECE], [NumberedEvent(5, Watermark(9))])])],
+            outputs=[OutputCut("e", [1], [ChannelCapture(0, [], [NumberedEvent(5, EndOfData())])])],
             layers=[],
             keyed=[
                 StateRange("u", "count", 0, 10, 20, 7, 3),

@@ -1,4 +1,4 @@
-"""Holds one subtask's part of a checkpoint, from its snapshot until all its windows are closed."""
+"""Holds the capture of a subtask: its part of a checkpoint, from its snapshot until all its windows are closed."""
 
 from __future__ import annotations
 
@@ -7,31 +7,17 @@ from dataclasses import dataclass, field
 from penstock.graph.job_graph import Edge
 from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.channel.captured import Captured
-from penstock.protocol.subtask.capture import Capture
+from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.values.elements import SubtaskId
-from penstock.protocol.values.metadata import ChannelTime, Committable, GroupFloor, OperatorPart, StateRange
-from penstock.runtime.input.layers import Layer
+from penstock.protocol.values.metadata import (
+    ChannelTime,
+    Committable,
+    GroupFloor,
+    LayerCut,
+    OperatorPart,
+    StateRange,
+)
 from penstock.state.backend import StateSnapshot
-
-
-@dataclass(frozen=True)
-class CapturedChannel:
-    """Holds elements in flight on one channel. `peer` is the subtask at its other end."""
-
-    edge: Edge
-    peer: int
-    captured: Captured
-
-
-@dataclass(frozen=True)
-class CapturedLayer:
-    """Holds the unread elements of an old channel at a gate: [first, end). `time`: of the virtual
-    channel that it is."""
-
-    layer: Layer
-    first: int
-    captured: Captured
-    time: ChannelTime | None = None
 
 
 @dataclass(frozen=True)
@@ -53,26 +39,24 @@ class TimeAtSnapshot:
 
 
 @dataclass
-class SubtaskCapture:
+class Capture:
     """Holds a subtask's cut together with what the protocol does not see. Built by the subtask's thread; belongs to the
-    snapshot writer once it is closed.
+    snapshot writer once its cut is closed.
 
-    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `inputs` and `outputs`
-    are complete when it is closed.
+    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `layers`: those of the
+    gate that have unread elements.
     """
 
     subtask: SubtaskId
-    cut: Capture
+    cut: Cut
     applied: list[tuple[Edge, list[int]]]
     emitted: list[tuple[Edge, list[int]]]
-    layers: list[CapturedLayer]
+    layers: list[tuple[LayerCut, Captured]]
     time: TimeAtSnapshot
     finished: bool
     state: StateSnapshot | None = None
     parts: list[OperatorPart] = field(default_factory=list)
     committables: list[Committable] = field(default_factory=list)
-    inputs: list[CapturedChannel] = field(default_factory=list)
-    outputs: list[CapturedChannel] = field(default_factory=list)
     sync_ms: float = 0.0
     keyed: list[StateRange] = field(default_factory=list)
     checkpoint_id: int = field(init=False)

@@ -1,20 +1,21 @@
-"""Collects one subtask's part of one checkpoint, from its snapshot until nothing of it can come any more."""
+"""Holds the cut of a subtask through its channels, from its snapshot until nothing of it can come any more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from penstock.protocol.channel.captured import Captured
-from penstock.protocol.values.elements import Barrier, SnapshotKind
+from penstock.protocol.values.elements import Barrier, ChannelId, SnapshotKind
 
 
 @dataclass
-class Capture:
-    """Holds the cut of one subtask. Channels are named by their positions among its inputs and its outputs.
+class Cut:
+    """Cuts the channels of one subtask for one checkpoint.
 
-    `applied` and `emitted`: the cut itself, one number per channel. `inputs` and `outputs`: what was in flight.
-    `windows_open`: input channels that are still captured. `barriers_missing`: until all barriers are in.
-    `outputs_open`: an aligned barrier that may still turn stands in an output queue.
+    `applied` and `emitted`: one number per channel, in the order of the inputs and of the outputs. `inputs` and
+    `outputs`: the elements in flight, by channel. `windows_open`: the positions of inputs that are still captured.
+    `barriers_missing`: until all barriers are in. `outputs_open`: an aligned barrier that may still turn stands in an
+    output queue.
     """
 
     barrier: Barrier
@@ -23,8 +24,8 @@ class Capture:
     start_delay_ms: float
     applied: list[int]
     emitted: list[int]
-    inputs: list[tuple[int, Captured]] = field(default_factory=list)
-    outputs: list[tuple[int, Captured]] = field(default_factory=list)
+    inputs: dict[ChannelId, Captured] = field(default_factory=dict)
+    outputs: dict[ChannelId, Captured] = field(default_factory=dict)
     windows_open: set[int] = field(default_factory=set)
     barriers_missing: bool = True
     outputs_open: bool = False
