@@ -8,6 +8,7 @@ that barrier waits here, the frame leaves right after it. Everything else leaves
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from penstock.network.frame_codec import CHUNK_BYTES_MAX, continuation, encode
 from penstock.protocol.values.elements import ChannelId
@@ -83,11 +84,14 @@ class Outbox:
         size = sum(map(len, taken))
         while size < CHUNK_BYTES_MAX and len(taken) < _BUFFERS_MAX:
             if self._urgent:
-                size += self._take(self._urgent.popleft())
-                continue
-            if not self._ordered:
+                buffers: Iterable[bytes | memoryview] = (self._urgent.popleft(),)
+            elif self._ordered:
+                buffers = self._take_ordered(self._ordered[0])
+            else:
                 break
-            size += self._take_ordered(self._ordered[0])
+            for buffer in buffers:
+                taken.append(memoryview(buffer))
+                size += len(buffer)
         return list(taken)
 
     def advance(self, sent_bytes: int) -> None:
@@ -100,11 +104,7 @@ class Outbox:
                 return
             sent_bytes -= len(first)
 
-    def _take(self, data: bytes | memoryview) -> int:
-        self._taken.append(memoryview(data))
-        return len(data)
-
-    def _take_ordered(self, item: bytes | _Barrier | _Payload) -> int:
+    def _take_ordered(self, item: bytes | _Barrier | _Payload) -> Iterable[bytes | memoryview]:
         if isinstance(item, _Payload):
             chunk = item.payload[item.sent : item.sent + CHUNK_BYTES_MAX]
             if item.sent:
@@ -115,10 +115,10 @@ class Outbox:
             item.sent += len(chunk)
             if item.sent == len(item.payload):
                 self._ordered.popleft()
-            return self._take(header) + (self._take(chunk) if chunk else 0)
+            return (header, chunk) if chunk else (header,)
         self._ordered.popleft()
         if isinstance(item, _Barrier):
             if self._last_barrier[item.channel] is item:
                 del self._last_barrier[item.channel]
-            return self._take(item.header) + sum(map(self._take, item.behind))
-        return self._take(item)
+            return (item.header, *item.behind)
+        return (item,)

@@ -91,6 +91,11 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
+def message_of(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
+    """Return the Arrow IPC message of all rows."""
+    return joined(batches).serialize()
+
+
 def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = None) -> pa.RecordBatch:
     """Return `batch`, copied if it is a small slice of a large parent, which it would keep in memory as long as it
     waits. `batch_bytes`: its own size, if known already.
@@ -114,7 +119,7 @@ def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator
         batch = as_batch(payload, schema)
         is_whole = whole_message and rows == batch.num_rows
         if run and (is_whole or run_first + run_rows != first or run_bytes >= JOINED_BYTES_MAX):
-            yield run_first, run_rows, joined(run).serialize()
+            yield run_first, run_rows, message_of(run)
             run.clear()
         if is_whole:
             yield first, rows, payload
@@ -125,4 +130,4 @@ def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator
         run_rows += rows
         run_bytes += batch.get_total_buffer_size()
     if run:
-        yield run_first, run_rows, joined(run).serialize()
+        yield run_first, run_rows, message_of(run)

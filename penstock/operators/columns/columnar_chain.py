@@ -80,7 +80,7 @@ class ColumnarChain:
             operator.set_time(current_ms, floors)
 
     def run(self, batch: pa.RecordBatch, input_index: int = 0) -> list[Output]:
-        if not self.keyed:
+        if not self.keyed and batch.num_columns != self._own_columns:
             batch = self._without_keys(batch)
         if not self._batching:
             return list(self._push(0, batch))
@@ -164,8 +164,6 @@ class ColumnarChain:
         nobody here.
         """
         own = self._own_columns
-        if batch.num_columns == own:
-            return batch
         if batch.schema.field(own).name == TIMESTAMP_COLUMN:
             own += 1
         return batch if batch.num_columns == own else batch.select(list(range(own)))

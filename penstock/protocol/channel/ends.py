@@ -57,11 +57,18 @@ class OutputChannel:
 
     __slots__ = (
         "id", "emitted", "handed", "queue", "queued_bytes", "sent_bytes", "limit_bytes", "_wanted_bytes", "_fixed",
-        "_barriers", "_triggered_ms", "_joined_frame_bytes",
+        "_barriers", "_triggered_ms", "_joined_frame_bytes", "_join",
     )  # fmt: skip
 
-    def __init__(self, channel: ChannelId, initial_credit_bytes: int, joined_frame_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        channel: ChannelId,
+        initial_credit_bytes: int,
+        joined_frame_bytes: int | None = None,
+        join: Callable[[list[Any]], Any] = list,
+    ) -> None:
         self.id = channel
+        self._join = join
         self._joined_frame_bytes = JOINED_FRAME_BYTES if joined_frame_bytes is None else joined_frame_bytes
         self.emitted = 0
         self.handed = 0
@@ -182,8 +189,7 @@ class OutputChannel:
         trigger. Without this: the timeout starts again at every vertex whose output queue is full.
 
         One batch may leave whenever any credit is left, so that a large row passes a small window. Neighbouring rows
-        leave together as far as the credit lasts, up to `joined_bytes` where that is more than a frame's usual size:
-        the payload is then a list of payloads.
+        leave together as far as the credit lasts, up to `joined_bytes` where that is more than a frame's usual size.
         """
         if not self.queue:
             return None
@@ -202,20 +208,20 @@ class OutputChannel:
         joined_bytes = min(max(joined_bytes, self._joined_frame_bytes), self.limit_bytes - self.sent_bytes)
         payloads: list[Any] = []
         while self.queue and isinstance(self.queue[0], Data):
-            following = self.queue[0]
-            if payloads and size_bytes + following.size_bytes > joined_bytes:
+            element = self.queue[0]
+            if payloads and size_bytes + element.size_bytes > joined_bytes:
                 break
             self.queue.popleft()
-            payloads.append(following.payload)
-            size_bytes += following.size_bytes
-            rows += following.rows
+            payloads.append(element.payload)
+            size_bytes += element.size_bytes
+            rows += element.rows
         self.queued_bytes -= size_bytes
         self.sent_bytes += size_bytes
         self.handed = head.first + rows
         wanted_bytes = 0
         if self.queued_bytes:
             wanted_bytes = self._wanted_bytes = self.sent_bytes + self.queued_bytes
-        return Data(self.id, head.first, rows, size_bytes, payloads, wanted_bytes)
+        return Data(self.id, head.first, rows, size_bytes, self._join(payloads), wanted_bytes)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,7 +11,6 @@ from penstock.common.program.failures import OperatorFailure
 from penstock.connectors.base import SinkWriter
 from penstock.graph.job_graph import Operator
 from penstock.operators.batches import with_timestamps, without_timestamps
-from penstock.operators.columns.columnar_chain import Output
 from penstock.protocol.values.elements import InBandEvent
 from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.result_partition import ResultPartition
@@ -44,6 +43,8 @@ class ChainOutput:
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, tag: str | None = None) -> None:
         """Emit a batch. `rows`: the same as Python objects, if they exist already; `tag`: of a side output."""
+        if not batch.num_rows:
+            return
         if tag is None:
             self.rows += batch.num_rows
             if self.writer is not None:
@@ -57,11 +58,6 @@ class ChainOutput:
             batch_bytes = batch.nbytes if rows is None else batch.get_total_buffer_size()
             now_ms = self._clock.monotonic_ms()
             self.emitted_bytes += max([p.emit(batch, rows, now_ms, batch_bytes) for p in partitions])
-
-    def emit_all(self, outputs: Iterable[Output]) -> None:
-        for tag, batch in outputs:
-            if batch.num_rows:
-                self.emit(batch, None, tag)
 
     def emit_rejected(self, batch: pa.RecordBatch, tag: str | None) -> None:
         """Emit rows that a source could not read; they have no event time."""

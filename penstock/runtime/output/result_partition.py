@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.common.limits import USUAL, Limits
 from penstock.graph.job_graph import Edge
-from penstock.operators.batches import compact, joined, row_type
+from penstock.operators.batches import compact, joined, message_of, row_type
 from penstock.protocol.channel.ends import OutputChannel
 from penstock.protocol.channel.flow_control import BoundSizer
 from penstock.protocol.values.elements import ChannelId, InBandEvent
@@ -51,13 +51,17 @@ class ResultPartition:
         self.edge = edge
         self.router = router
         self._type = row_type(edge.type)
-        self._slot = slot
         self._send = send
         self._sizer = sizer
         self._buffer_timeout_ms = buffer_timeout_ms
         self._monotonic_ms = monotonic_ms
         self.channels = [
-            OutputChannel(ChannelId(edge.index, producer, consumer), credit, limits.joined_frame_bytes)
+            OutputChannel(
+                ChannelId(edge.index, producer, consumer),
+                credit,
+                limits.joined_frame_bytes,
+                joined if consumer == slot else message_of,
+            )
             for consumer, credit in zip(edge.consumers_of(producer), initial_credit_bytes, strict=True)
         ]
         self.position_of = {c.id: i for i, c in enumerate(self.channels)}
@@ -125,10 +129,10 @@ class ResultPartition:
         `since_ms`: when they began to wait.
         """
         emitted_bytes = 0
-        for position, routed in parts:
-            routed_bytes = batch_bytes if routed is batch else routed.nbytes
-            part = compact(routed, batch_bytes, routed_bytes)
-            part_bytes = routed_bytes if part is routed else part.nbytes
+        for position, part in parts:
+            part_bytes = batch_bytes if part is batch else part.nbytes
+            if (compacted := compact(part, batch_bytes, part_bytes)) is not part:
+                part, part_bytes = compacted, compacted.nbytes
             emitted_bytes += part_bytes
             size_bytes = part_bytes + FRAME_OVERHEAD_BYTES
             self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
@@ -184,11 +188,8 @@ class ResultPartition:
         now_ms = self._monotonic_ms()
         while (frame := channel.pop(now_ms, joined_bytes)) is not None:
             if isinstance(frame, Data):
-                batch = joined(frame.payload)
                 self.queued_bytes -= frame.size_bytes
                 self.bytes_out += frame.size_bytes
-                payload = batch if consumer_slot == self._slot else batch.serialize()
-                frame = Data(frame.channel, frame.first, frame.rows, frame.size_bytes, payload, frame.wanted_bytes)
             self._send(consumer_slot, frame)
         if (wanted_bytes := channel.credit_wanted()) is not None:
             self._send(consumer_slot, CreditWanted(channel.id, wanted_bytes))

@@ -12,6 +12,7 @@ from penstock.common.limits import USUAL, Limits
 from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.graph.job_graph import Edge
 from penstock.graph.logical import PartitionerKind
+from penstock.graph.two_phases import PartialAggregates
 from penstock.operators.batches import KEY_GROUP_FIELD, declared_key, key_field, row_type
 from penstock.operators.windows.partial_aggregates import PartialAggregator
 from penstock.protocol.values.keys import KeyEncoder, UnsupportedKey, key_groups, owner
@@ -100,9 +101,9 @@ def split_by_target(batch: pa.RecordBatch, targets: np.ndarray, consumers: int) 
     busiest = int(counts.argmax())
     if counts[busiest] == batch.num_rows:
         return [(busiest, batch)]
-    taken = batch.take(pa.array(np.argsort(narrow, kind="stable")))
+    batch = batch.take(pa.array(np.argsort(narrow, kind="stable")))
     ends = np.cumsum(counts)
-    return [(int(c), taken.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in np.flatnonzero(counts)]
+    return [(int(c), batch.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in np.flatnonzero(counts)]
 
 
 class _ByKey(Router):
@@ -134,60 +135,66 @@ class _ByKey(Router):
             row = rows[error.row_index] if error.row_index is not None else "?"
             message = f"key_by after it: {error}; the row was {row!r:.200}"
             raise OperatorFailure(self._operator, UnsupportedKey(message), ours=True) from error
-        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
-        keyed = keyed.append_column(KEY_GROUP_FIELD, pa.array(groups))
+        batch = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        batch = batch.append_column(KEY_GROUP_FIELD, pa.array(groups))
         targets = groups.astype(np.uint32) * self._parallelism // self._max_parallelism
-        return split_by_target(keyed, targets, self._parallelism)
+        return split_by_target(batch, targets, self._parallelism)
 
 
 class _ByColumns(Router):
-    """Routes by a key that is made of columns of the rows, so that only the key group is added. In front of a window in
-    two phases, rows are held to be aggregated first.
-    """
+    """Routes by a key that is made of columns of the rows, so that only the key group is added."""
 
-    def __init__(self, edge: Edge, max_parallelism: int, operator: str, limits: Limits) -> None:
+    def __init__(self, edge: Edge, max_parallelism: int, operator: str) -> None:
         columns = edge.partitioner.key_columns
         assert columns is not None
-        partial = edge.partitioner.partial
-        self._given_type = row_type(edge.type) if partial is None else partial.given_type
+        self._given_type = row_type(edge.type)
         self._columns = KeyColumns(row_type(edge.type), columns)
-        self._partial = None if partial is None else PartialAggregator(partial, limits)
         self._max_parallelism = max_parallelism
         self._parallelism = edge.target_parallelism
         self._operator = operator
         owners = [owner(group, max_parallelism, self._parallelism) for group in range(max_parallelism)]
         self._owner_of = np.array(owners, np.uint8 if self._parallelism <= 256 else np.uint16)
 
-    def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
-        if self._partial is None:
-            return self._split(batch, batch)
-        return [part for sent in self._partial.add(batch) for part in self._split(sent, batch)]
-
-    @property
-    def holds(self) -> bool:
-        return self._partial is not None and self._partial.holds
-
-    def flush_held(self) -> Routed:
-        assert self._partial is not None
-        return [part for sent in self._partial.flush_held() for part in self._split(sent, sent)]
-
-    def _split(self, sent: pa.RecordBatch, given: pa.RecordBatch) -> Routed:
-        """Split the rows to send. `given`: the rows as they came, for messages."""
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None, given: pa.RecordBatch | None = None) -> Routed:
+        """Route a batch. `given`: its rows as they came, for messages, if that is another batch."""
         try:
-            hashes = self._columns.hashes(sent)
+            hashes = self._columns.hashes(batch)
         except NullKey as error:
-            # Rows with null keys are neither aggregated nor held, so `sent` and `given` have the same row here.
-            row = self._given_type.decode(given.slice(error.row, 1))[0]
+            # Rows with null keys are neither aggregated nor held, so `batch` and `given` have the same row here.
+            row = self._given_type.decode((batch if given is None else given).slice(error.row, 1))[0]
             told = (
                 f"key_by after it: column {error.column!r} is null in a row, and a key never is: filter such rows out, "
                 f"or give them a value of their own; the row was {row!r:.200}"
             )
             raise OperatorFailure(self._operator, UnsupportedKey(told), ours=True) from None
         groups = key_groups(hashes, self._max_parallelism)
-        keyed = sent.append_column(KEY_GROUP_FIELD, pa.array(groups))
+        batch = batch.append_column(KEY_GROUP_FIELD, pa.array(groups))
         if self._parallelism == 1:
-            return [(0, keyed)]
-        return split_by_target(keyed, self._owner_of.take(groups), self._parallelism)
+            return [(0, batch)]
+        return split_by_target(batch, self._owner_of.take(groups), self._parallelism)
+
+
+class _ByPartials(_ByColumns):
+    """Routes by columns in front of a window in two phases: rows are held to be aggregated first."""
+
+    def __init__(
+        self, edge: Edge, partial: PartialAggregates, max_parallelism: int, operator: str, limits: Limits
+    ) -> None:
+        super().__init__(edge, max_parallelism, operator)
+        self._given_type = partial.given_type
+        self._partial = PartialAggregator(partial, limits)
+
+    def route(self, batch: pa.RecordBatch, rows: list[Any] | None, given: pa.RecordBatch | None = None) -> Routed:
+        route = super().route
+        return [part for partials in self._partial.add(batch) for part in route(partials, None, batch)]
+
+    @property
+    def holds(self) -> bool:
+        return self._partial.holds
+
+    def flush_held(self) -> Routed:
+        route = super().route
+        return [part for partials in self._partial.flush_held() for part in route(partials, None)]
 
 
 class _Custom(Router):
@@ -217,8 +224,8 @@ class _Custom(Router):
             values, _ = self._encoder.encode(keys)
         except UnsupportedKey as error:
             raise OperatorFailure(self._operator, error, ours=True) from error
-        keyed = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
-        return split_by_target(keyed, targets, count)
+        batch = batch.append_column(self._key_field, pa.array(values, self._key_field.type))
+        return split_by_target(batch, targets, count)
 
 
 def custom_targets(partition: Callable[[Any, int], int], keys: list[Any], count: int, operator: str) -> np.ndarray:
@@ -243,8 +250,10 @@ def create_router(
     """Build the router of an edge. `operator` is the producer's name, for messages."""
     consumers = len(edge.consumers_of(producer))
     match edge.partitioner.kind:
+        case PartitionerKind.HASH if edge.partitioner.partial is not None:
+            return _ByPartials(edge, edge.partitioner.partial, target_max_parallelism, operator, limits)
         case PartitionerKind.HASH if edge.partitioner.key_columns is not None:
-            return _ByColumns(edge, target_max_parallelism, operator, limits)
+            return _ByColumns(edge, target_max_parallelism, operator)
         case PartitionerKind.HASH:
             return _ByKey(edge, target_max_parallelism, operator)
         case PartitionerKind.CUSTOM:

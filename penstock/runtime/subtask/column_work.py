@@ -55,8 +55,10 @@ class ColumnWork:
         started_ms = self._clock.undisturbed_ms() if portion.started_ms is None else portion.started_ms
         origin, generation, before = portion.origin, self._generation, self._output.emitted_bytes
         batch = portion.batch if origin is None else origin.batch.slice(origin.start, portion.rows)
+        emit = self._output.emit
         if generation is None:
-            self._output.emit_all(self.chain.run(batch))
+            for tag, made in self.chain.run(batch):
+                emit(made, None, tag)
         else:
             if origin is None:
                 portion, stamps = portion.with_times(generation.of_batch)
@@ -67,7 +69,8 @@ class ColumnWork:
             else:
                 stamps = generation.of_batch(batch)
             batch = with_timestamps(batch.select(list(range(len(portion.type.schema)))), stamps)
-            self._output.emit_all(self.chain.run(batch))
+            for tag, made in self.chain.run(batch):
+                emit(made, None, tag)
             generation.on_rows(portion.split, lambda: portion.type.decode(batch), stamps)
             generation.on_finished(portion.finished_splits)
         busy_ms = self._clock.undisturbed_ms() - started_ms
@@ -88,7 +91,8 @@ class ColumnWork:
         if output is None:
             self._firing = None
             return False
-        self._output.emit_all([output])
+        tag, batch = output
+        self._output.emit(batch, None, tag)
         return True
 
     def fire_processing_timers(self) -> bool:
@@ -97,7 +101,8 @@ class ColumnWork:
 
     def flush_held(self) -> None:
         if self.chain.holds:
-            self._output.emit_all(self.chain.flush_held())
+            for tag, batch in self.chain.flush_held():
+                self._output.emit(batch, None, tag)
 
     @property
     def holds_due_rows(self) -> bool:
