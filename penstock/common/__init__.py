@@ -34,37 +34,12 @@ from penstock.common.watermark_strategy import (
 )
 
 __all__ = [
-    "ByteArraySchema",
-    "CompletableFuture",
-    "ConfigOption",
-    "Configuration",
-    "DeserializationSchema",
-    "Duration",
-    "Encoder",
-    "ExecutionConfig",
-    "JobExecutionError",
-    "JobExecutionResult",
-    "JobID",
-    "JobStatus",
-    "OptionError",
-    "OptionWarning",
-    "RestartStrategies",
-    "Row",
-    "RowKind",
-    "RowTypeError",
-    "RuntimeExecutionMode",
-    "SerializationSchema",
-    "SimpleStringEncoder",
-    "SimpleStringSchema",
-    "Time",
-    "TimestampAssigner",
-    "TypeInformation",
-    "Types",
-    "Watermark",
-    "WatermarkGenerator",
-    "WatermarkOutput",
-    "WatermarkStrategy",
-]
+    "ByteArraySchema", "CompletableFuture", "ConfigOption", "Configuration", "DeserializationSchema", "Duration",
+    "Encoder", "ExecutionConfig", "JobExecutionError", "JobExecutionResult", "JobID", "JobStatus", "OptionError",
+    "OptionWarning", "RestartStrategies", "Row", "RowKind", "RowTypeError", "RuntimeExecutionMode",
+    "SerializationSchema", "SimpleStringEncoder", "SimpleStringSchema", "Time", "TimestampAssigner",
+    "TypeInformation", "Types", "Watermark", "WatermarkGenerator", "WatermarkOutput", "WatermarkStrategy",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names without it
     __getattr__ = advising_getattr(__name__)

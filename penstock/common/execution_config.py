@@ -28,9 +28,6 @@ class ExecutionConfig(AdvisesOnMissing):
 
         Args:
             parallelism: The number of subtasks, at least 1.
-
-        Returns:
-            This object.
         """
         self._configuration.set(ParallelismOptions.DEFAULT_PARALLELISM, parallelism)
         return self
@@ -46,9 +43,6 @@ class ExecutionConfig(AdvisesOnMissing):
 
         Args:
             max_parallelism: The number of key groups.
-
-        Returns:
-            This object.
         """
         self._configuration.set(PipelineOptions.MAX_PARALLELISM, max_parallelism)
         return self
@@ -64,9 +58,6 @@ class ExecutionConfig(AdvisesOnMissing):
 
         Args:
             interval: Milliseconds. 0: only when a generator emits a watermark for a row.
-
-        Returns:
-            This object.
         """
         self._configuration.set(PipelineOptions.AUTO_WATERMARK_INTERVAL, interval)
         return self
@@ -94,9 +85,6 @@ class ExecutionConfig(AdvisesOnMissing):
         Args:
             global_job_parameters_dict: The parameters by name.
 
-        Returns:
-            This object.
-
         Raises:
             ValueError: A name or value contains a comma or colon.
         """
@@ -115,9 +103,6 @@ class ExecutionConfig(AdvisesOnMissing):
 
         Args:
             restart_strategy_configuration: Made by `RestartStrategies`.
-
-        Returns:
-            This object.
         """
         restart_strategy_configuration.apply_to(self._configuration)
         return self

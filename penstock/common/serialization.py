@@ -164,5 +164,4 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return message
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of bytes."""
         return self.produced_type

@@ -10,18 +10,9 @@ from penstock.common.row_types.scalar_types import PICKLED, PickledType
 from penstock.common.row_types.type_information import RowTypeError, TypeInformation
 
 __all__ = [
-    "PICKLED",
-    "ListType",
-    "MapType",
-    "PickledType",
-    "Row",
-    "RowKind",
-    "RowType",
-    "RowTypeError",
-    "TupleType",
-    "TypeInformation",
-    "Types",
-]
+    "PICKLED", "ListType", "MapType", "PickledType", "Row", "RowKind", "RowType", "RowTypeError", "TupleType",
+    "TypeInformation", "Types",
+]  # fmt: skip
 
 
 class Types:

@@ -109,13 +109,6 @@ class MaxTimestampGenerator(WatermarkGenerator):
         """
 
     def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Process a row, by its timestamp only.
-
-        Args:
-            event: The row.
-            event_timestamp: Its timestamp in milliseconds since the epoch.
-            output: Not used.
-        """
         self.on_max(event_timestamp)
 
 

@@ -49,9 +49,6 @@ class CheckpointConfig:
 
         Args:
             checkpointing_mode: The mode.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.CHECKPOINTING_CONSISTENCY_MODE, checkpointing_mode)
         return self
@@ -69,9 +66,6 @@ class CheckpointConfig:
 
         Args:
             checkpoint_interval: Milliseconds, at least 10.
-
-        Returns:
-            This object.
 
         Raises:
             OptionError: The interval is too short.
@@ -93,9 +87,6 @@ class CheckpointConfig:
 
         Args:
             checkpoint_timeout: Milliseconds, at least 10.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.CHECKPOINTING_TIMEOUT, checkpoint_timeout)
         return self
@@ -109,9 +100,6 @@ class CheckpointConfig:
 
         Args:
             min_pause_between_checkpoints: Milliseconds.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.MIN_PAUSE_BETWEEN_CHECKPOINTS, min_pause_between_checkpoints)
         return self
@@ -127,9 +115,6 @@ class CheckpointConfig:
 
         Args:
             max_concurrent_checkpoints: The number.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.MAX_CONCURRENT_CHECKPOINTS, max_concurrent_checkpoints)
         return self
@@ -143,9 +128,6 @@ class CheckpointConfig:
 
         Args:
             tolerable_checkpoint_failure_number: The number.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.TOLERABLE_FAILURE_NUMBER, tolerable_checkpoint_failure_number)
         return self
@@ -183,9 +165,6 @@ class CheckpointConfig:
 
         Args:
             retention: What is left.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.EXTERNALIZED_CHECKPOINT_RETENTION, retention)
         return self
@@ -217,9 +196,6 @@ class CheckpointConfig:
 
         Args:
             enabled: False: checkpoints are aligned.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.ENABLE_UNALIGNED, enabled)
         return self
@@ -237,9 +213,6 @@ class CheckpointConfig:
 
         Args:
             force_unaligned_checkpoints: The value.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.FORCE_UNALIGNED, force_unaligned_checkpoints)
         return self
@@ -253,9 +226,6 @@ class CheckpointConfig:
 
         Args:
             aligned_checkpoint_timeout: A `Duration`, or milliseconds. 0, the default: at once.
-
-        Returns:
-            This object.
         """
         self._configuration.set(Options.ALIGNED_CHECKPOINT_TIMEOUT, aligned_checkpoint_timeout)
         return self
@@ -268,9 +238,6 @@ class CheckpointConfig:
 
         Args:
             storage: A `FileSystemCheckpointStorage` or `JobManagerCheckpointStorage`.
-
-        Returns:
-            This object.
         """
         storage.apply_to(self._configuration)
         return self

@@ -41,11 +41,6 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self._max_state_size_bytes or self.DEFAULT_MAX_STATE_SIZE
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this storage.
-
-        Args:
-            configuration: The configuration to change.
-        """
         configuration.set(Options.CHECKPOINT_STORAGE, "jobmanager")
         if self._max_state_size_bytes is not None:
             configuration.set(Options.JOBMANAGER_STORAGE_MAX_SIZE, self._max_state_size_bytes)
@@ -64,10 +59,5 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self._checkpoint_path
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this storage.
-
-        Args:
-            configuration: The configuration to change.
-        """
         configuration.set(Options.CHECKPOINT_STORAGE, "filesystem")
         configuration.set(Options.CHECKPOINTS_DIRECTORY, self._checkpoint_path)

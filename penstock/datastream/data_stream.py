@@ -142,9 +142,6 @@ class DataStream(Stream):
         Args:
             timeout_millis: Milliseconds. 0: they are sent at once; -1: they wait until the batch is full.
 
-        Returns:
-            This stream.
-
         Raises:
             ValueError: `timeout_millis` is less than -1.
         """
@@ -1069,9 +1066,6 @@ class WindowedStream:
         Args:
             time_ms: How long, in milliseconds or as a `Duration`. Default: 0.
 
-        Returns:
-            This windowed stream.
-
         Raises:
             ValueError: `time_ms` is negative, or no length of time.
         """
@@ -1091,9 +1085,6 @@ class WindowedStream:
 
         Args:
             output_tag: The tag of the side output. Its type is the type of the stream's rows.
-
-        Returns:
-            This windowed stream.
 
         Raises:
             TypeError: `output_tag` is no tag, or has another type than the rows.

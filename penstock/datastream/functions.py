@@ -29,33 +29,13 @@ from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import Window
 
 __all__ = [
-    "AggregateFunction",
-    "BaseBroadcastProcessFunction",
-    "BroadcastProcessFunction",
-    "CheckpointedFunction",
-    "CoFlatMapFunction",
-    "CoMapFunction",
-    "CoProcessFunction",
-    "FilterFunction",
-    "FlatMapFunction",
-    "Function",
-    "FunctionInitializationContext",
-    "FunctionSnapshotContext",
-    "KeySelector",
-    "KeyedBroadcastProcessFunction",
-    "KeyedCoProcessFunction",
-    "KeyedProcessFunction",
-    "KeyedStateStore",
-    "MapFunction",
-    "NullByteKeySelector",
-    "OperatorStateStore",
-    "Partitioner",
-    "ProcessFunction",
-    "ProcessWindowFunction",
-    "ReduceFunction",
-    "RuntimeContext",
-    "WindowFunction",
-]
+    "AggregateFunction", "BaseBroadcastProcessFunction", "BroadcastProcessFunction", "CheckpointedFunction",
+    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction", "FlatMapFunction", "Function",
+    "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector", "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction", "NullByteKeySelector",
+    "OperatorStateStore", "Partitioner", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction",
+    "RuntimeContext", "WindowFunction",
+]  # fmt: skip
 
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")

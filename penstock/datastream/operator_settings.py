@@ -36,9 +36,6 @@ class OperatorSettings:
         Args:
             name: The name.
 
-        Returns:
-            This object.
-
         Raises:
             TypeError: The name is no text, or empty.
         """
@@ -54,9 +51,6 @@ class OperatorSettings:
 
         Args:
             uid: A text that no other operator of the job has.
-
-        Returns:
-            This object.
 
         Raises:
             TypeError: The uid is no text, or empty.
@@ -80,9 +74,6 @@ class OperatorSettings:
         Args:
             uid_hash: 32 hex digits.
 
-        Returns:
-            This object.
-
         Raises:
             ValueError: The text is something else.
         """
@@ -96,9 +87,6 @@ class OperatorSettings:
 
         Args:
             parallelism: At least 1.
-
-        Returns:
-            This object.
 
         Raises:
             ValueError: The operator cannot have this parallelism.
@@ -122,9 +110,6 @@ class OperatorSettings:
 
         Args:
             max_parallelism: At least its parallelism. It cannot change in a restore.
-
-        Returns:
-            This object.
 
         Raises:
             ValueError: The number is out of range, or less than the parallelism.
@@ -155,9 +140,6 @@ class OperatorSettings:
         Args:
             slot_sharing_group: Only "default".
 
-        Returns:
-            This object.
-
         Raises:
             NotImplementedError: Another group was given.
         """
@@ -174,9 +156,6 @@ class OperatorSettings:
 
         Args:
             description: The text.
-
-        Returns:
-            This object.
         """
         self._node_for("set_description").options["description"] = description
         return self

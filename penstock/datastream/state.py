@@ -369,9 +369,6 @@ class TtlConfigBuilder:
 
         Args:
             update_type: `OnCreateAndWrite` (default), `OnReadAndWrite` or `Disabled`.
-
-        Returns:
-            The builder.
         """
         self._update_type = StateTtlConfig.UpdateType(update_type)
         return self
@@ -389,9 +386,6 @@ class TtlConfigBuilder:
 
         Args:
             state_visibility: `NeverReturnExpired` (default) or `ReturnExpiredIfNotCleanedUp`.
-
-        Returns:
-            The builder.
         """
         self._state_visibility = StateTtlConfig.StateVisibility(state_visibility)
         return self
@@ -411,9 +405,6 @@ class TtlConfigBuilder:
 
         Args:
             ttl_time_characteristic: `ProcessingTime`.
-
-        Returns:
-            The builder.
         """
         self._ttl_time_characteristic = StateTtlConfig.TtlTimeCharacteristic(ttl_time_characteristic)
         return self
@@ -435,9 +426,6 @@ class TtlConfigBuilder:
             cleanup_size: How many entries for each access. By default it is 5.
             run_cleanup_for_every_record: Whether rows that do not use the state count as accesses, too.
 
-        Returns:
-            The builder.
-
         Raises:
             ValueError: `cleanup_size` is less than 1.
         """
@@ -456,9 +444,6 @@ class TtlConfigBuilder:
         Args:
             query_time_after_num_entries: A number of entries.
             periodic_compaction_time: A duration.
-
-        Returns:
-            The builder.
         """
         strategies = TtlCleanupStrategies
         settings = strategies.RocksdbCompactFilterCleanupStrategy(
@@ -471,9 +456,6 @@ class TtlConfigBuilder:
         """Turn off the default cleanup.
 
         Expired entries are still removed when they are read, and by the strategies that other calls add.
-
-        Returns:
-            This builder.
         """
         self._is_cleanup_in_background = False
         return self
@@ -483,9 +465,6 @@ class TtlConfigBuilder:
 
         Args:
             ttl: The time to live.
-
-        Returns:
-            The builder.
         """
         self._ttl = ttl
         return self

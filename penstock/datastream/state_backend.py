@@ -130,11 +130,6 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return int(self._without_effect.get(_TRANSFER_THREADS, "4"))
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this backend.
-
-        Args:
-            configuration: The configuration to change.
-        """
         super().apply_to(configuration)
         if self._incremental is not None:
             configuration.set(CheckpointingOptions.INCREMENTAL_CHECKPOINTS, self._incremental)
@@ -157,11 +152,6 @@ class MemoryStateBackend(HashMapStateBackend):
         self._storage: CheckpointStorage = JobManagerCheckpointStorage(max_state_size=max_state_size)
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this backend and its storage.
-
-        Args:
-            configuration: The configuration to change.
-        """
         super().apply_to(configuration)
         self._storage.apply_to(configuration)
 
@@ -190,11 +180,6 @@ class FsStateBackend(HashMapStateBackend):
         self._savepoints = default_savepoint_directory_uri
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this backend and its storage.
-
-        Args:
-            configuration: The configuration to change.
-        """
         super().apply_to(configuration)
         self._storage.apply_to(configuration)
         if self._savepoints is not None:
@@ -230,11 +215,6 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
             raise ValueError("RocksDBStateBackend needs checkpoint_data_uri, or a checkpoint_stream_backend")
 
     def apply_to(self, configuration: Configuration) -> None:
-        """Set the options of this backend and its storage.
-
-        Args:
-            configuration: The configuration to change.
-        """
         self._checkpoints.apply_to(configuration)
         super().apply_to(configuration)
 

@@ -162,9 +162,6 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         Args:
             timeout_millis: Milliseconds. 0: a batch is sent after every slice of work; -1: when it is full.
 
-        Returns:
-            This environment.
-
         Raises:
             ValueError: `timeout_millis` is less than -1.
         """
@@ -196,9 +193,6 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         Args:
             interval: Milliseconds between the triggers of two checkpoints, at least 10.
             mode: The guarantee. AT_LEAST_ONCE runs as EXACTLY_ONCE.
-
-        Returns:
-            This environment.
         """
         config = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
@@ -218,9 +212,6 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
 
         Args:
             state_backend: `HashMapStateBackend()` or `EmbeddedRocksDBStateBackend()`.
-
-        Returns:
-            This environment.
         """
         state_backend.apply_to(self._configuration)
         return self

@@ -35,13 +35,14 @@ class ColumnType(TypeInformation):
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
         """Encode values as an Arrow array.
 
-        Raises one of `ENCODING_ERRORS` if a value does not fit, without saying which.
-
         Args:
             values: The values. None becomes null.
 
         Returns:
             The array, of `arrow_type`.
+
+        Raises:
+            RefusedValue: A value does not fit; or another one of `ENCODING_ERRORS`, which does not say which value.
         """
 
     @abstractmethod

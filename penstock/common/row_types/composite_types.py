@@ -279,7 +279,6 @@ class ListType(ColumnType):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Return the Arrow list type."""
         return pa.list_(self.element_type.arrow_type)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
@@ -320,21 +319,9 @@ class MapType(ColumnType):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Return the Arrow map type."""
         return pa.map_(self.key_type.arrow_type, self.value_type.arrow_type)
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """Encode dicts.
-
-        Args:
-            values: The dicts. None becomes null.
-
-        Returns:
-            The array.
-
-        Raises:
-            RefusedValue: A key is None, or a value is no dict.
-        """
         offsets, mask = _lengths(values, (dict,), "dict")
         present = [v for v in values if v is not None]
         keys = list(chain.from_iterable(present))

@@ -33,7 +33,6 @@ class BasicType(ColumnType):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Return the Arrow type of the column."""
         return self.arrow
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
@@ -54,17 +53,6 @@ class IntegerType(BasicType):
     _exact: ClassVar[frozenset[type]] = frozenset({int, _NONE})
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """Encode integers. Raises one of `ENCODING_ERRORS` if a value is out of range.
-
-        Args:
-            values: The integers. None becomes null.
-
-        Returns:
-            The array.
-
-        Raises:
-            RefusedValue: A value is no integer.
-        """
         kinds = set(map(type, values))
         if kinds == _INTEGERS:
             try:
@@ -113,17 +101,6 @@ class BytesType(BasicType):
     _exact: ClassVar[frozenset[type]] = frozenset({bytes, _NONE})
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """Encode bytes.
-
-        Args:
-            values: The bytes. None becomes null.
-
-        Returns:
-            The array.
-
-        Raises:
-            RefusedValue: A value is of another class.
-        """
         if not set(map(type, values)) <= self._exact:
             for value in values:
                 if value is not None and not isinstance(value, bytes):
@@ -237,17 +214,6 @@ class BigType(BasicType):
     python: type = int
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
-        """Encode numbers as decimal text.
-
-        Args:
-            values: The numbers. None becomes null.
-
-        Returns:
-            The array.
-
-        Raises:
-            RefusedValue: A value is of another class.
-        """
         texts = []
         for value in values:
             if value is not None and (not isinstance(value, self.python) or isinstance(value, bool)):

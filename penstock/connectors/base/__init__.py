@@ -20,24 +20,8 @@ from penstock.connectors.base.source import (
 from penstock.connectors.base.splits import FixedSplitEnumerator, decode_split, encode_split
 
 __all__ = [
-    "Committer",
-    "DeliveryGuarantee",
-    "FixedSplitEnumerator",
-    "MalformedRecord",
-    "NotReady",
-    "OutputGone",
-    "PermanentError",
-    "ReaderContext",
-    "RefusedRecord",
-    "Sink",
-    "SinkError",
-    "SinkWriter",
-    "Source",
-    "SourceChanged",
-    "SourceError",
-    "SourceReader",
-    "SplitEnumerator",
-    "WriterContext",
-    "decode_split",
+    "Committer", "DeliveryGuarantee", "FixedSplitEnumerator", "MalformedRecord", "NotReady", "OutputGone",
+    "PermanentError", "ReaderContext", "RefusedRecord", "Sink", "SinkError", "SinkWriter", "Source",
+    "SourceChanged", "SourceError", "SourceReader", "SplitEnumerator", "WriterContext", "decode_split",
     "encode_split",
-]
+]  # fmt: skip

@@ -69,18 +69,6 @@ class ArrowMessages(FileReadFormat):
         return FileShape(self._row_type, (0, *range(_SPLIT_BYTES, size, _SPLIT_BYTES), size))
 
     def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
-        """Open a file for reading.
-
-        Args:
-            file: The file.
-            row_type: The type of the rows to return.
-
-        Returns:
-            The open file.
-
-        Raises:
-            SourceError: The file cannot be opened.
-        """
         try:
             opened = file.open()
         except OSError as error:

@@ -56,9 +56,6 @@ class FileCompactStrategy:
             Args:
                 size_threshold: Bytes, at least 1.
 
-            Returns:
-                This builder.
-
             Raises:
                 ValueError: The number is less than 1.
             """
@@ -74,9 +71,6 @@ class FileCompactStrategy:
 
             Args:
                 num_checkpoints_before_compaction: The number, at least 1.
-
-            Returns:
-                This builder.
 
             Raises:
                 ValueError: The number is less than 1.
@@ -94,9 +88,6 @@ class FileCompactStrategy:
 
             Args:
                 num_compact_threads: The number, at least 1.
-
-            Returns:
-                This builder.
 
             Raises:
                 ValueError: The number is less than 1.

@@ -120,7 +120,7 @@ class FileReadFormat(ABC):
 
     @abstractmethod
     def open(self, file: InputFile, row_type: TypeInformation) -> OpenFile:
-        """Open a file for reading. Raises `SourceError` if its rows are of another type.
+        """Open a file for reading.
 
         Args:
             file: The file.
@@ -128,6 +128,9 @@ class FileReadFormat(ABC):
 
         Returns:
             The open file.
+
+        Raises:
+            SourceError: Its rows are of another type.
         """
 
 
@@ -239,10 +242,13 @@ class FileWriteFormat(ABC):
 
     @abstractmethod
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of a type can be written. Raises `SinkError` if not.
+        """Check that rows of a type can be written.
 
         Args:
             input_type: The type of the rows, or None.
+
+        Raises:
+            SinkError: They cannot.
         """
 
     @abstractmethod

@@ -76,9 +76,6 @@ class OutputFileConfigBuilder:
 
         Args:
             prefix: The text. It must not begin with "." or "_", which readers take for hidden files.
-
-        Returns:
-            This builder.
         """
         self._prefix = prefix
         return self
@@ -88,9 +85,6 @@ class OutputFileConfigBuilder:
 
         Args:
             suffix: The text.
-
-        Returns:
-            This builder.
         """
         self._suffix = suffix
         return self
@@ -133,11 +127,6 @@ class FileSink(Sink):
         self._open_buckets_max = open_buckets_max
 
     def configure(self, configuration: Configuration) -> None:
-        """Read the options of stores.
-
-        Args:
-            configuration: The job's options.
-        """
         self._settings = StoreSettings.of(configuration)
 
     def describe(self) -> dict[str, str]:
@@ -186,11 +175,6 @@ class FileSink(Sink):
         return FileSinkBuilder(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of the type can be written, and that the directory can be written to. Raises `SinkError`.
-
-        Args:
-            input_type: The type of the rows, or None.
-        """
         self._format.validate(input_type)
         self._buckets.written_type(input_type)
         with naming(self._directory, "written to"):
@@ -232,9 +216,6 @@ class FileSinkBuilder:
             strategy: When files are joined: `FileCompactStrategy.builder()`.
             compactor: How: `FileCompactor.concat_file_compactor()` or `FileCompactor.parquet_file_compactor()`.
 
-        Returns:
-            This builder.
-
         Raises:
             TypeError: An argument is of another class.
             ValueError: Files of this format cannot be joined in this way.
@@ -257,9 +238,6 @@ class FileSinkBuilder:
 
         Args:
             rolling_policy: The policy.
-
-        Returns:
-            This builder.
         """
         self._rolling = rolling_policy
         return self
@@ -269,9 +247,6 @@ class FileSinkBuilder:
 
         Args:
             output_file_config: The names.
-
-        Returns:
-            This builder.
         """
         self._names = output_file_config
         return self
@@ -287,9 +262,6 @@ class FileSinkBuilder:
                 of row formats are closed and opened again, and rows of bulk formats wait in memory, up to 128 MB. With
                 so many buckets that this is not enough, files get small, which is said in the log of the slot: key
                 the stream by the bucket's column before the sink, then each subtask has few.
-
-        Returns:
-            This builder.
 
         Raises:
             TypeError: The argument is no assigner.

@@ -162,11 +162,6 @@ class FileSource(Source):
         return FileSourceBuilder(stream_format, paths)
 
     def configure(self, configuration: Configuration) -> None:
-        """Read the options of stores.
-
-        Args:
-            configuration: The job's options.
-        """
         self._settings = StoreSettings.of(configuration)
 
     def describe(self) -> dict[str, str]:
@@ -291,9 +286,6 @@ class FileSourceBuilder(AdvisesOnMissing):
 
         Args:
             file_enumerator: Made by `FileEnumeratorProvider`.
-
-        Returns:
-            This builder.
         """
         self._enumerator = file_enumerator
         return self

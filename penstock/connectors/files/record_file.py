@@ -54,13 +54,14 @@ class RecordDecoder(ABC):
     def decode(self, data: bytes) -> pa.RecordBatch:
         """Decode whole records, blank ones among them.
 
-        Raises `RefusedRecords` if one cannot be read; then none is returned.
-
         Args:
             data: The records.
 
         Returns:
             Their rows.
+
+        Raises:
+            RefusedRecords: One cannot be read; then none is returned.
         """
 
     @abstractmethod

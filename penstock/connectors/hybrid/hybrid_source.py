@@ -73,11 +73,6 @@ class HybridSource(Source):
         return {"connector": "hybrid", **said}
 
     def configure(self, configuration: Configuration) -> None:
-        """Pass the job's options to all sources.
-
-        Args:
-            configuration: The options.
-        """
         for source in self._sources:
             source.configure(configuration)
 
@@ -120,9 +115,6 @@ class HybridSourceBuilder:
 
         Args:
             source: The source. The rows of all sources have the same type. Only the last source may have no end.
-
-        Returns:
-            The builder.
 
         Raises:
             TypeError: It is no source, or not built yet.

@@ -214,9 +214,6 @@ class KafkaSinkBuilder:
         Args:
             delivery_guarantee: NONE, AT_LEAST_ONCE or EXACTLY_ONCE.
 
-        Returns:
-            The builder.
-
         Raises:
             TypeError: It is no `DeliveryGuarantee`.
         """
@@ -234,9 +231,6 @@ class KafkaSinkBuilder:
         Args:
             transactional_id_prefix: The prefix.
 
-        Returns:
-            The builder.
-
         Raises:
             ValueError: It is empty, or longer than 6400 bytes.
         """
@@ -250,9 +244,6 @@ class KafkaSinkBuilder:
 
         Args:
             record_serializer: The schema.
-
-        Returns:
-            The builder.
 
         Raises:
             TypeError: It is none, or not built yet.
@@ -271,9 +262,6 @@ class KafkaSinkBuilder:
         Args:
             key: The name.
             value: The value.
-
-        Returns:
-            The builder.
         """
         self._properties[key] = value
         return self

@@ -209,9 +209,6 @@ class KafkaSourceBuilder:
 
         Args:
             starting_offsets_initializer: The initializer.
-
-        Returns:
-            The builder.
         """
         self._start = starting_offsets_initializer
         return self
@@ -221,9 +218,6 @@ class KafkaSourceBuilder:
 
         Args:
             stopping_offsets_initializer: The first offset that is not read. It is found out when the job starts.
-
-        Returns:
-            The builder.
         """
         self._stop, self._bounded = stopping_offsets_initializer, False
         return self
@@ -233,9 +227,6 @@ class KafkaSourceBuilder:
 
         Args:
             stopping_offsets_initializer: The first offset that is not read. It is found out when the job starts.
-
-        Returns:
-            The builder.
         """
         self._stop, self._bounded = stopping_offsets_initializer, True
         return self
@@ -246,9 +237,6 @@ class KafkaSourceBuilder:
         Args:
             deserialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your own
                 `DeserializationSchema`, which is called for each record.
-
-        Returns:
-            The builder.
 
         Raises:
             TypeError: It is no schema.
@@ -266,9 +254,6 @@ class KafkaSourceBuilder:
         Args:
             malformed: `MalformedRows.fail()` (the default), `.skip()` or `.side_output(tag)`. In its rows, `file` names
                 topic and partition, and `line` is the offset.
-
-        Returns:
-            The builder.
         """
         self._malformed = malformed
         return self
@@ -293,9 +278,6 @@ class KafkaSourceBuilder:
         Args:
             key: The name.
             value: The value.
-
-        Returns:
-            The builder.
         """
         self._properties[key] = value
         return self
@@ -305,9 +287,6 @@ class KafkaSourceBuilder:
 
         Args:
             props: See `set_property`.
-
-        Returns:
-            The builder.
         """
         self._properties.update(props)
         return self

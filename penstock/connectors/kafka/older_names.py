@@ -66,18 +66,12 @@ class FlinkKafkaConsumer(KafkaSource):
 
         Args:
             startup_offsets_timestamp: Milliseconds since the epoch.
-
-        Returns:
-            This source.
         """
         self._start = KafkaOffsetsInitializer.timestamp(startup_offsets_timestamp)
         return self
 
     def set_start_from_group_offsets(self) -> FlinkKafkaConsumer:
         """Begin at the offsets of the group.
-
-        Returns:
-            This source.
 
         Raises:
             ValueError: There is no `group.id`.
@@ -94,9 +88,6 @@ class FlinkKafkaConsumer(KafkaSource):
 
         Args:
             commit_on_checkpoints: True, the default, or False.
-
-        Returns:
-            This source.
         """
         self._properties[COMMIT_OFFSETS] = str(commit_on_checkpoints).lower()
         return self
@@ -159,9 +150,6 @@ class FlinkKafkaProducer(KafkaSink):
 
         Args:
             flush_on_checkpoint: True, as AT_LEAST_ONCE, or False, as NONE.
-
-        Returns:
-            This sink.
         """
         if self._guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
             self._guarantee = DeliveryGuarantee.AT_LEAST_ONCE if flush_on_checkpoint else DeliveryGuarantee.NONE

@@ -75,9 +75,6 @@ class KafkaRecordSerializationSchemaBuilder:
         Args:
             topic: Its name.
 
-        Returns:
-            The builder.
-
         Raises:
             ValueError: There is a topic selector.
         """
@@ -94,9 +91,6 @@ class KafkaRecordSerializationSchemaBuilder:
         Args:
             topic_selector: A function of a row, or a `KafkaTopicSelector`.
 
-        Returns:
-            The builder.
-
         Raises:
             ValueError: There is a topic.
         """
@@ -112,9 +106,6 @@ class KafkaRecordSerializationSchemaBuilder:
 
         Args:
             key_serialization_schema: The schema.
-
-        Returns:
-            The builder.
         """
         self._key = _checked(key_serialization_schema)
         return self
@@ -127,9 +118,6 @@ class KafkaRecordSerializationSchemaBuilder:
         Args:
             value_serialization_schema: `SimpleStringSchema`, `ByteArraySchema`, rows of JSON or CSV, or your
                 own `SerializationSchema`, which is called for each row.
-
-        Returns:
-            The builder.
         """
         self._value = _checked(value_serialization_schema)
         return self

@@ -129,14 +129,6 @@ class BytesDecoder(MessageDecoder):
         return ByteArraySchema.produced_type
 
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Decode messages.
-
-        Args:
-            values: The messages.
-
-        Returns:
-            The rows.
-        """
         return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=self.produced_type.schema)
 
 
@@ -150,17 +142,6 @@ class TextDecoder(MessageDecoder):
         return STRING
 
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Decode messages.
-
-        Args:
-            values: The messages.
-
-        Returns:
-            The rows.
-
-        Raises:
-            RefusedMessage: One of them cannot be decoded.
-        """
         try:
             texts = pa.array(values, pa.binary()).cast(pa.string())
         except pa.ArrowException:
@@ -181,17 +162,6 @@ class PythonDecoder(MessageDecoder):
         return self._schema.get_produced_type()
 
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Decode messages.
-
-        Args:
-            values: The messages.
-
-        Returns:
-            The rows.
-
-        Raises:
-            RefusedMessage: One of them cannot be decoded.
-        """
         row_type = self.produced_type or PICKLED
         name = type(self._schema).__name__
         try:

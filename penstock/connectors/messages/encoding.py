@@ -38,6 +38,9 @@ class ColumnarSerializationSchema(SerializationSchema):
 
         Returns:
             A message for each row.
+
+        Raises:
+            SinkError: A row cannot be encoded.
         """
 
 

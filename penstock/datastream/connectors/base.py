@@ -1,47 +1,4 @@
 """Offers the classes that sources and sinks of your own implement, and their errors."""
 
-from penstock.connectors.base import (
-    Committer,
-    DeliveryGuarantee,
-    FixedSplitEnumerator,
-    MalformedRecord,
-    NotReady,
-    OutputGone,
-    PermanentError,
-    ReaderContext,
-    RefusedRecord,
-    Sink,
-    SinkError,
-    SinkWriter,
-    Source,
-    SourceChanged,
-    SourceError,
-    SourceReader,
-    SplitEnumerator,
-    WriterContext,
-    decode_split,
-    encode_split,
-)
-
-__all__ = [
-    "Committer",
-    "DeliveryGuarantee",
-    "FixedSplitEnumerator",
-    "MalformedRecord",
-    "NotReady",
-    "OutputGone",
-    "PermanentError",
-    "ReaderContext",
-    "RefusedRecord",
-    "Sink",
-    "SinkError",
-    "SinkWriter",
-    "Source",
-    "SourceChanged",
-    "SourceError",
-    "SourceReader",
-    "SplitEnumerator",
-    "WriterContext",
-    "decode_split",
-    "encode_split",
-]
+from penstock.connectors.base import *  # noqa: F403
+from penstock.connectors.base import __all__ as __all__

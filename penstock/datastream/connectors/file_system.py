@@ -14,22 +14,10 @@ from penstock.connectors.formats.parquet.parquet import ParquetBulkWriters, Parq
 from penstock.connectors.formats.text.text_lines import StreamFormat
 
 __all__ = [
-    "FileSource",
-    "FileSourceBuilder",
-    "FileEnumeratorProvider",
-    "ListedFile",
-    "StreamFormat",
-    "MalformedRows",
-    "MALFORMED_ROW_TYPE",
-    "FileSink",
-    "BucketAssigner",
-    "FileCompactStrategy",
-    "FileCompactor",
-    "OutputFileConfig",
-    "RollingPolicy",
-    "ParquetColumnarRowInputFormat",
-    "ParquetBulkWriters",
-]
+    "FileSource", "FileSourceBuilder", "FileEnumeratorProvider", "ListedFile", "StreamFormat", "MalformedRows",
+    "MALFORMED_ROW_TYPE", "FileSink", "BucketAssigner", "FileCompactStrategy", "FileCompactor", "OutputFileConfig",
+    "RollingPolicy", "ParquetColumnarRowInputFormat", "ParquetBulkWriters",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names without it
     __getattr__ = advising_getattr(__name__)

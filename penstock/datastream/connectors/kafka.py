@@ -16,18 +16,8 @@ from penstock.connectors.kafka.record_serializer import (
 )
 
 __all__ = [
-    "DeliveryGuarantee",
-    "KafkaSink",
-    "KafkaSinkBuilder",
-    "KafkaRecordSerializationSchema",
-    "KafkaRecordSerializationSchemaBuilder",
-    "KafkaTopicSelector",
-    "KafkaSource",
-    "KafkaSourceBuilder",
-    "KafkaOffsetsInitializer",
-    "KafkaOffsetResetStrategy",
-    "KafkaTopicPartition",
-    "FlinkKafkaConsumer",
-    "FlinkKafkaProducer",
-    "Semantic",
-]
+    "DeliveryGuarantee", "KafkaSink", "KafkaSinkBuilder", "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder", "KafkaTopicSelector", "KafkaSource", "KafkaSourceBuilder",
+    "KafkaOffsetsInitializer", "KafkaOffsetResetStrategy", "KafkaTopicPartition", "FlinkKafkaConsumer",
+    "FlinkKafkaProducer", "Semantic",
+]  # fmt: skip

@@ -6,12 +6,6 @@ from penstock.connectors.formats.csv.csv_rows import CsvRowDeserializationSchema
 from penstock.connectors.formats.csv.csv_schema import CsvSchema, CsvSchemaBuilder
 
 __all__ = [
-    "CsvSchema",
-    "CsvSchemaBuilder",
-    "CsvReaderFormat",
-    "CsvBulkWriters",
-    "CsvRowDeserializationSchema",
-    "CsvRowSerializationSchema",
-    "MalformedRows",
-    "MALFORMED_ROW_TYPE",
-]
+    "CsvSchema", "CsvSchemaBuilder", "CsvReaderFormat", "CsvBulkWriters", "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema", "MalformedRows", "MALFORMED_ROW_TYPE",
+]  # fmt: skip

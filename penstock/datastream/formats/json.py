@@ -15,14 +15,8 @@ from penstock.connectors.formats.json.json_rows import (
 from penstock.connectors.formats.json.json_writer import JsonLinesBulkWriters
 
 __all__ = [
-    "JsonRowDeserializationSchema",
-    "JsonRowDeserializationSchemaBuilder",
-    "JsonRowSerializationSchema",
-    "JsonRowSerializationSchemaBuilder",
-    "DebeziumJsonDeserializationSchema",
-    "DebeziumJsonDeserializationSchemaBuilder",
-    "JsonLinesFormat",
-    "JsonLinesBulkWriters",
-    "MalformedRows",
+    "JsonRowDeserializationSchema", "JsonRowDeserializationSchemaBuilder", "JsonRowSerializationSchema",
+    "JsonRowSerializationSchemaBuilder", "DebeziumJsonDeserializationSchema",
+    "DebeziumJsonDeserializationSchemaBuilder", "JsonLinesFormat", "JsonLinesBulkWriters", "MalformedRows",
     "MALFORMED_ROW_TYPE",
-]
+]  # fmt: skip

@@ -220,9 +220,7 @@ class _WindowContext(ProcessWindowFunction.Context[Window]):
         return self._context.processing_time_ms()
 
     def global_state(self) -> KeyedStateStore:
-        """Return the state of the key, over all its windows."""
         return self._context
 
     def window_state(self) -> KeyedStateStore:
-        """Return the state of the key and this window; clear it in `clear`."""
         return self._context.of_window(self._start)

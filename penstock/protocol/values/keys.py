@@ -17,19 +17,9 @@ from xxhash import xxh3_64_intdigest
 from penstock.protocol.values.key_encoding import INT64_MAX, INT64_MIN, NULL_KEY, UnsupportedKey, decode, encode
 
 __all__ = [
-    "KeyDecoder",
-    "KeyEncoder",
-    "UnsupportedKey",
-    "decode",
-    "encode",
-    "hash_int64",
-    "hash_strings",
-    "key_group",
-    "key_group_range",
-    "key_groups",
-    "key_hash",
-    "owner",
-]
+    "KeyDecoder", "KeyEncoder", "UnsupportedKey", "decode", "encode", "hash_int64", "hash_strings", "key_group",
+    "key_group_range", "key_groups", "key_hash", "owner",
+]  # fmt: skip
 
 MAX_PARALLELISM_LIMIT = 32768
 """Flink's upper bound of max parallelism; key groups fit in uint16."""

@@ -215,7 +215,6 @@ class ForgottenChanges(ChangeLog[ForgottenPart]):
             self._limit(oldest)
 
     def forget(self, number: int) -> None:
-        """Forget the changes up to this time: nobody will ask for it."""
         self._take_merged()
         super().forget(number)
 

@@ -43,7 +43,6 @@ class AvroRowDeserializationSchema(ColumnarDeserializationSchema):
         self._schema = _schema_of(record_class, avro_schema_string)
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
         return self._schema.record.type
 
     def message_decoder(self) -> MessageDecoder:
@@ -93,14 +92,6 @@ class AvroRowSerializationSchema(ColumnarSerializationSchema):
         self._schema = _schema_of(record_class, avro_schema_string)
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of a type can be written.
-
-        Args:
-            input_type: The type of the stream; None: the rows are pickled.
-
-        Raises:
-            SinkError: They cannot. The message names the field.
-        """
         check_rows(self._schema.record, input_type)
 
     def serialize(self, element: Any) -> bytes:
@@ -117,15 +108,6 @@ class AvroRowSerializationSchema(ColumnarSerializationSchema):
         return self.serialize_batch(batch, row_type)[0]
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
-        """Write a batch.
-
-        Args:
-            batch: The rows.
-            row_type: Their type.
-
-        Returns:
-            The records.
-        """
         assert isinstance(row_type, (RowType, TupleType))
         return encode_records(self._schema.record, row_type, batch, b"")
 

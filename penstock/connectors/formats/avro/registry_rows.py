@@ -63,7 +63,6 @@ class ConfluentRegistryAvroDeserializationSchema(ColumnarDeserializationSchema):
         return ConfluentRegistryAvroDeserializationSchema(found, RegistrySettings.of(url, registry_configs))
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
         return self._schema.record.type
 
     def message_decoder(self) -> MessageDecoder:
@@ -179,14 +178,6 @@ class ConfluentRegistryAvroSerializationSchema(ColumnarSerializationSchema):
         return ConfluentRegistryAvroSerializationSchema(subject, found, settings)
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of a type can be written, and register the schema.
-
-        Args:
-            input_type: The type of the stream; None: the rows are pickled.
-
-        Raises:
-            SinkError: They cannot, or the registry does not answer, or does not take the schema.
-        """
         check_rows(self._schema.record, input_type)
         self._header()
 
@@ -204,15 +195,6 @@ class ConfluentRegistryAvroSerializationSchema(ColumnarSerializationSchema):
         return self.serialize_batch(batch, row_type)[0]
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
-        """Write a batch.
-
-        Args:
-            batch: The rows.
-            row_type: Their type.
-
-        Returns:
-            The records, with their headers.
-        """
         assert isinstance(row_type, (RowType, TupleType))
         return encode_records(self._schema.record, row_type, batch, self._header())
 

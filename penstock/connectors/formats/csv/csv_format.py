@@ -211,14 +211,6 @@ class CsvDecoder(RecordDecoder):
         return bounds_of_lines(data, self._ends.find(data))
 
     def decode(self, data: bytes) -> pa.RecordBatch:
-        """Decode whole records.
-
-        Args:
-            data: The records.
-
-        Returns:
-            Their rows. Raises `RefusedRecords` if one cannot be read; then none is returned.
-        """
         read = self._read(data, self._convert, _parse_options(self._csv))
         columns = [self._column(name, read.column(name)) for name in self._csv.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -343,14 +335,6 @@ class CsvWriteFormat(FileWriteFormat):
             )
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that the rows have the columns of the schema.
-
-        Args:
-            input_type: The type of the rows, or None.
-
-        Raises:
-            SinkError: They have others.
-        """
         expected = self._schema.row_type
         if input_type is None or [f.type for f in input_type.schema] != [f.type for f in expected.schema]:
             raise SinkError(f"the CSV writer's columns are {expected}, but the stream's rows are {input_type}")

@@ -39,7 +39,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
         self._ignores_parse_errors = ignores_parse_errors
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
         return self._schema.row_type
 
     def message_decoder(self) -> MessageDecoder:
@@ -66,9 +65,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 delimiter: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_column_separator(delimiter)
             return self
@@ -78,9 +74,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 allow_comments: True or False.
-
-            Returns:
-                The builder.
             """
             self._allows_comments = allow_comments
             return self
@@ -90,9 +83,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 delimiter: The text.
-
-            Returns:
-                The builder.
             """
             self._schema.set_array_element_separator(delimiter)
             return self
@@ -102,9 +92,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 c: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_quote_char(c)
             return self
@@ -114,9 +101,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 c: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_escape_char(c)
             return self
@@ -126,9 +110,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 null_literal: The text.
-
-            Returns:
-                The builder.
             """
             self._schema.set_null_value(null_literal)
             return self
@@ -138,9 +119,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
 
             Args:
                 ignore_parse_errors: True or False.
-
-            Returns:
-                The builder.
             """
             self._ignores_parse_errors = ignore_parse_errors
             return self
@@ -231,14 +209,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
         self._line_delimiter = line_delimiter
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of a type can be written.
-
-        Args:
-            input_type: The type of the stream; None: the rows are pickled.
-
-        Raises:
-            SinkError: They are of another type than declared.
-        """
         expected = self._schema.row_type
         if input_type is None or [f.type for f in input_type.schema] != [f.type for f in expected.schema]:
             raise SinkError(f"the CSV rows are declared as {expected}, but the stream's rows are {input_type}")
@@ -257,15 +227,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
         return self.serialize_batch(batch, row_type)[0]
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
-        """Write a batch.
-
-        Args:
-            batch: The rows.
-            row_type: Their type.
-
-        Returns:
-            The records.
-        """
         return CsvTexts(self._schema, self._line_delimiter).of(batch)
 
     class Builder:
@@ -287,9 +248,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 c: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_column_separator(c)
             return self
@@ -299,9 +257,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 delimiter: A line feed, a carriage return, both, or nothing.
-
-            Returns:
-                The builder.
 
             Raises:
                 ValueError: It is something else.
@@ -316,9 +271,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 delimiter: The text.
-
-            Returns:
-                The builder.
             """
             self._schema.set_array_element_separator(delimiter)
             return self
@@ -333,9 +285,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 c: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_quote_char(c)
             return self
@@ -345,9 +294,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 c: An ASCII character.
-
-            Returns:
-                The builder.
             """
             self._schema.set_escape_char(c)
             return self
@@ -357,9 +303,6 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
 
             Args:
                 s: The text.
-
-            Returns:
-                The builder.
             """
             self._schema.set_null_value(s)
             return self

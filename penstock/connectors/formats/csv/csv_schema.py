@@ -125,9 +125,6 @@ class CsvSchemaBuilder(AdvisesOnMissing):
             name: The name of the column.
             column_type: The type of its values.
 
-        Returns:
-            This builder.
-
         Raises:
             TypeError: Values of the type are no word of text.
         """
@@ -143,9 +140,6 @@ class CsvSchemaBuilder(AdvisesOnMissing):
             name: The name of the column.
             separator: The text between two elements.
             element_type: The type of an element: a number, BOOLEAN, STRING or date. None: STRING.
-
-        Returns:
-            This builder.
 
         Raises:
             TypeError: The elements are of another type.
@@ -199,9 +193,6 @@ class CsvSchemaBuilder(AdvisesOnMissing):
 
         Args:
             schema: The schema.
-
-        Returns:
-            This builder.
         """
         self._columns += schema.columns
         self._separators.update(schema.array_separators)
@@ -218,9 +209,6 @@ class CsvSchemaBuilder(AdvisesOnMissing):
 
         Args:
             separator: The text.
-
-        Returns:
-            This builder.
         """
         self._separators = dict.fromkeys(self._separators, separator)
         return self

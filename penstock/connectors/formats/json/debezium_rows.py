@@ -46,7 +46,6 @@ class DebeziumJsonDeserializationSchema(ColumnarDeserializationSchema):
         return DebeziumJsonDeserializationSchemaBuilder()
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
         return self._type
 
     def deserialize(self, message: bytes) -> Any:
@@ -84,9 +83,6 @@ class DebeziumJsonDeserializationSchemaBuilder:
         Args:
             type_info: `Types.ROW_NAMED([names], [types])`, as Debezium's JSON has them: dates, times and decimals are
                 numbers or strings there.
-
-        Returns:
-            The builder.
         """
         self._row_type = type_info
         return self
@@ -96,9 +92,6 @@ class DebeziumJsonDeserializationSchemaBuilder:
 
         Args:
             schema_include: True, if the converter's `schemas.enable` is.
-
-        Returns:
-            The builder.
         """
         self._includes_schema = schema_include
         return self

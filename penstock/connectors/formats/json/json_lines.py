@@ -171,17 +171,6 @@ class JsonDecoder(RecordDecoder):
         return starts[present], ends[present]
 
     def decode(self, data: bytes) -> pa.RecordBatch:
-        """Decode whole lines.
-
-        Args:
-            data: The lines.
-
-        Returns:
-            Their rows.
-
-        Raises:
-            RefusedRecords: A line cannot be read; then no row is returned.
-        """
         starts, ends = bounds_of_lines(data)
         found = np.frombuffer(data, np.uint8)
         if not ((found[starts] == ord("{")).all() and (found[ends - 1] == ord("}")).all()):

@@ -38,9 +38,6 @@ class JsonRowDeserializationSchemaBuilder:
 
         Args:
             type_info: `Types.ROW_NAMED([names], [types])` of what `JsonLinesFormat.for_schema` reads.
-
-        Returns:
-            The builder.
         """
         self._row_type = type_info
         return self
@@ -102,7 +99,6 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
         return JsonRowDeserializationSchemaBuilder()
 
     def get_produced_type(self) -> TypeInformation:
-        """Return the type of the rows."""
         return self._row_type
 
     def message_decoder(self) -> MessageDecoder:
@@ -125,17 +121,6 @@ class JsonRows(MessageDecoder):
         return self._row_type
 
     def decode(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """Decode messages.
-
-        Args:
-            values: The messages.
-
-        Returns:
-            The rows.
-
-        Raises:
-            RefusedMessage: One of them is no such object.
-        """
         texts = [value.removeprefix(_BYTE_ORDER_MARK) for value in values if value is not None]
         data = b"\n".join(texts)
         if data.count(b"\n") != max(len(texts) - 1, 0):
@@ -176,9 +161,6 @@ class JsonRowSerializationSchemaBuilder:
 
         Args:
             type_info: `Types.ROW_NAMED([names], [types])`. Without one, it is that of the stream.
-
-        Returns:
-            The builder.
         """
         self._row_type = type_info
         return self
@@ -205,14 +187,6 @@ class JsonRowSerializationSchema(ColumnarSerializationSchema):
         return JsonRowSerializationSchemaBuilder()
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that rows of a type can be written.
-
-        Args:
-            input_type: The type of the stream; None: the rows are pickled.
-
-        Raises:
-            SinkError: They cannot, or are of another type than declared.
-        """
         JsonLinesWriteFormat(self._row_type).validate(input_type)
 
     def serialize(self, element: Any) -> bytes:
@@ -234,18 +208,6 @@ class JsonRowSerializationSchema(ColumnarSerializationSchema):
         return self.serialize_batch(batch, self._row_type)[0]
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
-        """Write a batch.
-
-        Args:
-            batch: The rows.
-            row_type: Their type.
-
-        Returns:
-            The texts.
-
-        Raises:
-            SinkError: A row cannot be written.
-        """
         assert isinstance(row_type, ColumnType)
         lines = bytes(json_lines(batch, row_type)).split(b"\n")
         lines.pop()  # the empty text behind the last line end

@@ -49,14 +49,6 @@ class JsonLinesWriteFormat(FileWriteFormat):
         self._row_type = row_type
 
     def validate(self, input_type: TypeInformation | None) -> None:
-        """Check that the rows can be written as JSON.
-
-        Args:
-            input_type: The type of the rows, or None.
-
-        Raises:
-            SinkError: They cannot, or are of another type than declared.
-        """
         if input_type is None:
             raise SinkError(
                 "a stream without a declared type cannot be written as JSON lines: its rows have no fields. "
