@@ -4,7 +4,8 @@ The command that resumes the job finds one of two outcomes, which the step decid
 with the savepoint, and a new job starts from that. The rows of committed files decide: each key's counts are 1, 2, 3,
 and so on, each once.
 
-A run without a kill shows which steps there are, so one that is new has to be named here.
+A run without a kill shows which steps there are, so one that is new has to be named here. Of the long lists, a third is
+tested each day: the simulation kills at each step in every run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from penstock.storage.log import read_log
 from penstock.storage.opening import open_store
 from penstock.storage.store import ObjectStore, StoreError
 from tests.chaos.dying_driver import RESCALE
+from tests.drawn import of_today
 from tests.spark.run_programs import ROOT
 from tests.spark.small_jobs import committed
 
@@ -242,7 +244,7 @@ def test_the_driver_is_killed_at_each_step_of_a_stop_with_a_savepoint(what: str,
     missed = seen - parts(STOP, DRAIN if what == "drain" else (), NOT_OF_THE_ORDER)
     assert not missed, f"the driver is killed behind none of these steps of a {what}"
     job, unfinished = Job(tmp_path, drains=what == "drain"), 0
-    for fatal, stops in (DRAIN if what == "drain" else STOP).items():
+    for fatal, stops in list(DRAIN.items()) if what == "drain" else of_today(list(STOP.items())):
         job.kill_at(what, fatal)
         savepoint = job.stopped_with()
         assert (savepoint is not None) == stops, f"{what}, killed behind {fatal!r}"
@@ -279,7 +281,7 @@ def test_the_driver_is_killed_at_each_step_of_a_rescale(
     missed = seen - parts(GROWS, SHRINKS, STOP, NOT_OF_THE_ORDER)
     assert not missed, "the driver is killed behind none of these steps of a rescale"
     job = Job(tmp_path)
-    for fatal in steps:
+    for fatal in of_today(steps):
         job.kill_at(f"rescale {after}", fatal, before)
         assert job.stopped_with() is None and not job.has_ended(), "the job continues"
     job.assert_exact()

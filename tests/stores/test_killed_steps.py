@@ -1,5 +1,6 @@
 """Kills a slot, or the driver, by SIGKILL at each step of incremental checkpoints in SeaweedFS: at each kind of request
-that changes the bucket, before the store gets it, and after the store has executed it.
+that changes the bucket, before the store gets it, and after the store has executed it. Each day a third of the steps:
+the simulation kills at each of them in every run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from penstock.storage.layout import LogName, MetadataName, SegmentName, parse
 from penstock.storage.opening import open_store
 from tests.buckets.faulty_proxy import PASSED, Fault, FaultyProxy
 from tests.buckets.servers import BUCKET, settings_of
+from tests.drawn import of_today
 from tests.reporting_driver import Report, runs
 from tests.spark.small_jobs import committed
 from tests.stores.buckets_listed import unfinished_uploads, unnamed
@@ -93,7 +95,7 @@ def test_kills_at_each_step_of_checkpoints_lose_nothing_and_leave_nothing(
         starts = LongStarts(tmp_path, weed, f"s3://{BUCKET}/steps", **HA, **{**OPTIONS, "s3.endpoint": proxy.url})
         driver = starts.start()
         report = driver.await_report(runs(2), deadline)
-        for step, executed in KILLS[victim]:
+        for step, executed in of_today(KILLS[victim]):
             pids = report.slot_pids
             driver_pid = driver.process.pid
             kill = KillAt(step, executed, lambda slot: pids[slot or 0] if victim == "slot" else driver_pid)
