@@ -9,10 +9,13 @@ that changed in its time it has the value at its end, so it is right behind the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from penstock.protocol.values.metadata import StateSchema
 from penstock.state import state_sizes
 from penstock.state.backend import Consolidation, EncodedState, StateSnapshot, StoredState
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
@@ -237,20 +240,62 @@ class Chains:
         self._restored.clear()
 
 
-class ChainedRuns:
-    """Yields the runs of a snapshot: for each state those of its chain, if it may be named, and then new ones. `named`:
-    the chains by state; `chains` None: checkpoints are not incremental.
+class Named(NamedTuple):
+    """Holds the states that a snapshot may name. `untouched`: those that were not used since the restore; `named`: the
+    chains by state; `chains` None: checkpoints are not incremental.
     """
 
-    def __init__(self, chains: Chains | None, named: Mapping[StateName, Chain], checkpoint_id: int) -> None:
-        self._chains = chains
-        self._named = named
-        self._checkpoint_id = checkpoint_id
+    untouched: UntouchedState
+    chains: Chains | None
+    named: Mapping[StateName, Chain]
+    checkpoint_id: int
+
+
+def unchained() -> Named:
+    """Return what a snapshot names that stores its states whole."""
+    return Named(UntouchedState([], {}), None, {}, 0)
+
+
+class ChainedSnapshot(ABC):
+    """Implements `StateSnapshot`: yields of each state the runs of its chain, if it may be named, and then new ones."""
+
+    expected_bytes = 0
+    consolidations: Sequence[Consolidation] = ()
+
+    def __init__(self, declared: list[StateSchema], named: Named) -> None:
+        self.schemas = declared + named.untouched.schemas
+        self._untouched, self._chains, self._named, self._checkpoint_id = named
         self._added: dict[StateName, int] = {}
         """The number of runs that were encoded, by state."""
+        self._discarded = False
 
-    def runs(self, name: StateName, new: Iterable[EncodedState]) -> Iterator[EncodedState | StoredState]:
-        """Yield the runs of a state. `new`: what was stored after its chain, or all of it."""
+    @abstractmethod
+    def _new_runs(self) -> Iterator[tuple[StateName, Iterable[EncodedState]]]:
+        """Yield the states that were used, each with what was stored after its chain, or all of it."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release the view. Any thread may call it, more than once."""
+
+    def encode(self) -> Iterator[EncodedState | StoredState]:
+        try:
+            if self._discarded:
+                return
+            # Those that were not used since the restore: named where they lie, or as they were.
+            for schema in self._untouched.schemas:
+                name = (schema.operator, schema.name)
+                kept = {} if name in self._named else {name: self._untouched.runs.get(name, [])}
+                yield from self._runs_of(name, UntouchedState([], kept).encode())
+            for name, new in self._new_runs():
+                yield from self._runs_of(name, new)
+        except Exception:
+            # After `discard`, another thread may change or close what is read.
+            if not self._discarded:
+                raise
+        finally:
+            self._release()
+
+    def _runs_of(self, name: StateName, new: Iterable[EncodedState]) -> Iterator[EncodedState | StoredState]:
         self._added[name] = 0
         if (chain := self._named.get(name)) is not None:
             yield from chain.runs
@@ -258,16 +303,11 @@ class ChainedRuns:
             self._added[name] += 1
             yield run
 
-    def untouched(self, untouched: UntouchedState) -> Iterator[EncodedState | StoredState]:
-        """Yield the states that were not used since the restore: named where it lies, or as it was."""
-        for schema in untouched.schemas:
-            name = (schema.operator, schema.name)
-            kept = {} if name in self._named else {name: untouched.runs.get(name, [])}
-            yield from self.runs(name, UntouchedState([], kept).encode())
-
-    def on_discarded(self) -> None:
+    def discard(self) -> None:
+        self._discarded = True
         if self._chains is not None:
             self._chains.on_discarded(self._checkpoint_id)
+        self._release()
 
     def on_stored(self, stored: list[StoredState]) -> None:
         """Note the chains of the states of which all runs may be named. Where only the new run may not, the chain is
@@ -290,11 +330,6 @@ class ChainedRuns:
             elif named is not None:
                 chains[name] = named
         self._chains.note_stored(self._checkpoint_id, chains)
-
-
-def unchained() -> tuple[UntouchedState, ChainedRuns]:
-    """Return an empty chain, for a snapshot that stores its states whole."""
-    return UntouchedState([], {}), ChainedRuns(None, {}, 0)
 
 
 class ChainedRestore(RestoringBackend):

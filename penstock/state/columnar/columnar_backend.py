@@ -18,8 +18,8 @@ import pyarrow as pa
 from penstock.common.limits import USUAL, Limits
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import StateSchema
-from penstock.state.backend import Consolidation, EncodedState, StateSchemaError, StateSnapshot, StoredState
-from penstock.state.chains import ChainedRestore, ChainedRuns, unchained
+from penstock.state.backend import EncodedState, StateSchemaError, StateSnapshot
+from penstock.state.chains import ChainedRestore, ChainedSnapshot, Named, unchained
 from penstock.state.changes import Changes, Since
 from penstock.state.codecs import RestoredRun, StreamMemory, declared_metadata, deleted_metadata
 from penstock.state.columnar.changed_entries import ChangedPart, Removed, RemovedKeys, encoded_changes
@@ -29,7 +29,7 @@ from penstock.state.columnar.keyed_table import KeyedTable
 from penstock.state.columnar.slot_arrays import Array
 from penstock.state.columnar.table_view import TableView
 from penstock.state.evolution import changed_text
-from penstock.state.restored import RestoringBackend, StateName, UntouchedState
+from penstock.state.restored import RestoringBackend, StateName
 
 KIND = "columns"
 
@@ -125,12 +125,12 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
             view = table.view(since[name].number if name in since else None)
             views.append(_TableAtBarrier(*self._written[name], view, removed.get(name)))
         chains = {name: s.chain for name, s in since.items()}
-        snapshot = ColumnarSnapshot(views, self._untouched(), ChainedRuns(self._changes, chains, checkpoint_id))
+        snapshot = ColumnarSnapshot(views, Named(self._untouched(), self._changes, chains, checkpoint_id))
         if self._changes is not None:
             snapshot.consolidations = self._changes.consolidations(
                 {name: chain for name, chain in chains.items() if name in self._tables},
                 checkpoint_id,
-                lambda name: ColumnarSnapshot([self._whole(name)], *unchained()),
+                lambda name: ColumnarSnapshot([self._whole(name)], unchained()),
             )
         return snapshot
 
@@ -170,33 +170,18 @@ class _TableAtBarrier(NamedTuple):
     removed: list[Removed] | None
 
 
-class ColumnarSnapshot:
+class ColumnarSnapshot(ChainedSnapshot):
     """Holds the tables at a barrier."""
 
-    consolidations: Sequence[Consolidation] = ()
-
-    def __init__(self, tables: list[_TableAtBarrier], untouched: UntouchedState, chained: ChainedRuns) -> None:
-        self.schemas = [table.declared for table in tables] + untouched.schemas
+    def __init__(self, tables: list[_TableAtBarrier], named: Named) -> None:
+        super().__init__([table.declared for table in tables], named)
         self.expected_bytes = sum(table.view.expected_bytes for table in tables)
         self._tables = tables
-        self._untouched = untouched
-        self._chained = chained
 
-    def encode(self) -> Iterator[EncodedState | StoredState]:
-        try:
-            yield from self._chained.untouched(self._untouched)
-            for table in self._tables:
-                new = self._encode_whole(table) if table.removed is None else _encode_changed(table, table.removed)
-                yield from self._chained.runs((table.declared.operator, table.declared.name), new)
-        finally:
-            self._release()
-
-    def on_stored(self, stored: list[StoredState]) -> None:
-        self._chained.on_stored(stored)
-
-    def discard(self) -> None:
-        self._chained.on_discarded()
-        self._release()
+    def _new_runs(self) -> Iterator[tuple[StateName, Iterable[EncodedState]]]:
+        for table in self._tables:
+            new = self._encode_whole(table) if table.removed is None else _encode_changed(table, table.removed)
+            yield (table.declared.operator, table.declared.name), new
 
     def _release(self) -> None:
         for table in self._tables:

@@ -9,7 +9,7 @@ from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.keys import KeyDecoder
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state import state_sizes
-from penstock.state.chains import ChainedRestore, ChainedRuns, unchained
+from penstock.state.chains import ChainedRestore, Named, unchained
 from penstock.state.changes import KeyChanges, Since
 from penstock.state.cleanup import Found, Pace
 from penstock.state.codecs import (
@@ -97,13 +97,12 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
             else:
                 tables.append(self._at_barrier(name, table.snapshot_of(keys, noted)))
         chains = {name: s.chain for name, s in since.items()}
-        chained = ChainedRuns(self._changes, chains, checkpoint_id)
-        snapshot = HashMapSnapshot(tables, self._untouched(), chained, self._limits)
+        snapshot = HashMapSnapshot(tables, Named(self._untouched(), self._changes, chains, checkpoint_id), self._limits)
         if self._changes is not None:
             snapshot.consolidations = self._changes.consolidations(
                 {name: chain for name, chain in chains.items() if name in self._tables},
                 checkpoint_id,
-                lambda name: HashMapSnapshot([self._whole(name)], *unchained(), self._limits),
+                lambda name: HashMapSnapshot([self._whole(name)], unchained(), self._limits),
             )
         return snapshot
 

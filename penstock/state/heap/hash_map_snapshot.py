@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import compress, islice, repeat
 from operator import is_, not_
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.common.limits import USUAL, Limits
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state import state_sizes
-from penstock.state.backend import Consolidation, EncodedState, StoredState
-from penstock.state.chains import ChainedRuns
+from penstock.state.backend import EncodedState
+from penstock.state.chains import ChainedSnapshot, Named
 from penstock.state.codecs import (
     StateCodec,
     StreamMemory,
@@ -24,7 +24,7 @@ from penstock.state.codecs import (
     write_stream,
 )
 from penstock.state.heap.tables import ABSENT, Bucket, ChangedValues, KeptEntries, TableSnapshot
-from penstock.state.restored import StateName, UntouchedState
+from penstock.state.restored import StateName
 from penstock.state.ttl import unexpired
 
 _Buckets = Iterable[tuple[int, Bucket | None]]
@@ -52,52 +52,23 @@ class TableAtBarrier(NamedTuple):
         return self.declared.operator, self.declared.name
 
 
-class HashMapSnapshot:
+class HashMapSnapshot(ChainedSnapshot):
     """Holds the tables at a barrier, and releases them as they are encoded: whole ones bucket by bucket."""
 
-    consolidations: Sequence[Consolidation] = ()
-
-    def __init__(
-        self,
-        tables: list[TableAtBarrier],
-        untouched: UntouchedState,
-        chained: ChainedRuns,
-        limits: Limits = USUAL,
-    ) -> None:
+    def __init__(self, tables: list[TableAtBarrier], named: Named, limits: Limits = USUAL) -> None:
+        super().__init__([table.declared for table in tables], named)
         entries, range_bytes = limits.state_entries_per_batch, limits.state_range_bytes
         self._entries_per_batch = state_sizes.ENTRIES_PER_BATCH if entries is None else entries
         self._bytes_per_range = state_sizes.BYTES_PER_RANGE if range_bytes is None else range_bytes
-        self.schemas = [table.declared for table in tables] + untouched.schemas
         self._tables = tables
-        self._untouched = untouched
-        self._chained = chained
-        self._discarded = False
-        self.expected_bytes = 0
 
-    def encode(self) -> Iterator[EncodedState | StoredState]:
-        try:
-            yield from self._chained.untouched(self._untouched)
-            for table in self._tables:
-                entries = table.entries
-                if isinstance(entries, TableSnapshot):
-                    new = self._encode_whole(table, entries)
-                else:
-                    new = self._encode_changed(table, entries)
-                yield from self._chained.runs(table.name, new)
-        except Exception:
-            # After `discard`, another thread may change the buckets meanwhile.
-            if not self._discarded:
-                raise
-        finally:
-            self._release()
-
-    def on_stored(self, stored: list[StoredState]) -> None:
-        self._chained.on_stored(stored)
-
-    def discard(self) -> None:
-        self._discarded = True
-        self._chained.on_discarded()
-        self._release()
+    def _new_runs(self) -> Iterator[tuple[StateName, Iterable[EncodedState]]]:
+        for table in self._tables:
+            entries = table.entries
+            if isinstance(entries, TableSnapshot):
+                yield table.name, self._encode_whole(table, entries)
+            else:
+                yield table.name, self._encode_changed(table, entries)
 
     def _release(self) -> None:
         for table in self._tables:

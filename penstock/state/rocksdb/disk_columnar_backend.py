@@ -18,8 +18,7 @@ from penstock.state.columnar.columnar_backend import ColumnarBackend, stream_sch
 from penstock.state.rocksdb.bulk_load import BulkLoad
 from penstock.state.rocksdb.disk_column_table import DiskColumnTable
 from penstock.state.rocksdb.lazy_state import Entries
-from penstock.state.rocksdb.local_restore import LocalRestore
-from penstock.state.rocksdb.local_state import LocalState
+from penstock.state.rocksdb.local_state import LocalRestore, LocalState
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 
 

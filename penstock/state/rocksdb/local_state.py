@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StateError, StoredState
+from penstock.state.chains import Named, unchained
 from penstock.state.changes import Changes, Since
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
-from penstock.state.restored import StateName, UntouchedState
+from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 from penstock.state.rocksdb.claimed_room import claim, release
 from penstock.state.rocksdb.database import MAKE_ROOM, PREFIX_BYTES, Batch, Database, Entry, StoredTable
 from penstock.state.rocksdb.database_copies import DatabaseCopies, OpenedCopy
@@ -105,15 +106,14 @@ class LocalState:
         chains = {name: s.chain for name, s in since.items()}
         left_out = filters or {}
         snapshot = RocksDBSnapshot(
-            tables, untouched(), view, self._changes, chains, changed, checkpoint_id, left_out, size
+            tables, Named(untouched(), self._changes, chains, checkpoint_id), view, changed, left_out, size
         )
         if self._changes is not None and not self.is_loading:
 
             def whole(name: StateName) -> RocksDBSnapshot:
                 table = by_name[name]
                 alone = self.database.view({table.prefix: self.database.scan(table.prefix)})
-                nothing = UntouchedState([], {})
-                return RocksDBSnapshot([table], nothing, alone, None, {}, {}, checkpoint_id, left_out, size)
+                return RocksDBSnapshot([table], unchained(), alone, {}, left_out, size)
 
             named = {name: chains[name] for name in changed}
             snapshot.consolidations = self._changes.consolidations(named, checkpoint_id, whole)
@@ -279,3 +279,36 @@ class LocalState:
 
 def _megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1024 / 1024:.1f} MB"
+
+
+class LocalRestore(RestoringBackend):
+    """Implements the restore, and the database's life, for the backends of rows and of columns."""
+
+    _local: LocalState
+
+    def check_room(self, stored_bytes: int) -> None:
+        self._local.check_room(stored_bytes)
+
+    def on_restored(self, checkpoint_id: int, stored: list[StoredState]) -> None:
+        self._local.on_restored(checkpoint_id, stored)
+
+    def restore(self, operator: str, name: str, data: bytes, key_groups: range) -> None:
+        super().restore(operator, name, data, key_groups)
+        self._local.on_run_restored((operator, name))
+
+    def restore_copy(self, subtask: RestoringSubtask) -> frozenset[StoredState]:
+        return self._local.restore_copy(subtask)
+
+    def metrics(self) -> dict[str, int]:
+        """Return RocksDB's own figures, as far as the options ask for them."""
+        return self._local.metrics()
+
+    def _before_fitting(self, declared: StateSchema) -> None:
+        restored = self._restored_schema((declared.operator, declared.name))
+        self._local.claim(declared, restored, self._restore_first)
+
+    def _store_whole(self, name: StateName) -> None:
+        self._local.begin_again(name)
+
+    def _kept(self, run: RestoredRun) -> RestoredRun:
+        return self._local.spooled(run)

@@ -25,8 +25,7 @@ from penstock.state.rocksdb.disk_columnar_backend import RocksDBColumnarBackend
 from penstock.state.rocksdb.disk_table import KEY_AT, DiskTable, pickles_of, stored_keys
 from penstock.state.rocksdb.disk_walk import DiskWalk, without_expired
 from penstock.state.rocksdb.lazy_state import Entries
-from penstock.state.rocksdb.local_restore import LocalRestore
-from penstock.state.rocksdb.local_state import LocalState
+from penstock.state.rocksdb.local_state import LocalRestore, LocalState
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 from penstock.state.rocksdb.snapshot import RocksDBSnapshot
 from penstock.state.row_backend import RowStateBackend

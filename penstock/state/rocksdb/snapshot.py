@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from penstock.common.typeinfo import KEY_GROUP_COLUMN
 from penstock.protocol.values.metadata import RunBounds, StateSchema
 from penstock.state import state_sizes
-from penstock.state.backend import Consolidation, EncodedState, StoredState
-from penstock.state.chains import Chain, ChainedRuns, Chains
+from penstock.state.backend import EncodedState
+from penstock.state.chains import ChainedSnapshot, Named
 from penstock.state.codecs import write_stream
-from penstock.state.restored import StateName, UntouchedState
+from penstock.state.restored import StateName
 from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, View
 
 EntryFilter = Callable[[list[Entry]], list[Entry]]
@@ -36,53 +36,26 @@ class ChangedState(Protocol):
         """Release the resources of the reader: nobody needs it any more. Any thread may call it."""
 
 
-class RocksDBSnapshot:
-    """Holds a view of the database. `changes` None: checkpoints are not incremental; `named`: the chains that may be
-    named; `changed`: what has changed since, of the states of `tables` that are among them. The view has the entries of
-    the others. `filters`: leave something out of these; they are in ranges of `range_bytes`.
+class RocksDBSnapshot(ChainedSnapshot):
+    """Holds a view of the database. `changed`: what has changed since, of the states of `tables` that may be named. The
+    view has the entries of the others. `filters`: leave something out of these; they are in ranges of `range_bytes`.
     """
 
     def __init__(
         self,
         tables: Sequence[StoredTable],
-        untouched: UntouchedState,
+        named: Named,
         view: View,
-        changes: Chains | None,
-        named: Mapping[StateName, Chain],
         changed: Mapping[StateName, ChangedState],
-        checkpoint_id: int,
         filters: Mapping[StateName, EntryFilter],
         range_bytes: int | None = None,
     ) -> None:
-        self.schemas = [table.schema for table in tables] + untouched.schemas
-        self.expected_bytes = 0
+        super().__init__([table.schema for table in tables], named)
         self._tables = tables
-        self._untouched = untouched
         self._view: View | None = view
         self._changed = changed
         self._filters = filters
         self._range_bytes = min(range_bytes or state_sizes.BYTES_PER_RANGE, state_sizes.BYTES_PER_RANGE)
-        self._chained = ChainedRuns(changes, named, checkpoint_id)
-        self._discarded = False
-        self.consolidations: Sequence[Consolidation] = ()
-
-    def encode(self) -> Iterator[EncodedState | StoredState]:
-        try:
-            yield from self._encode()
-        except Exception:
-            # After `discard`, the view may be gone.
-            if not self._discarded:
-                raise
-        finally:
-            self._release()
-
-    def on_stored(self, stored: list[StoredState]) -> None:
-        self._chained.on_stored(stored)
-
-    def discard(self) -> None:
-        self._discarded = True
-        self._chained.on_discarded()
-        self._release()
 
     def _release(self) -> None:
         self._view = None
@@ -92,19 +65,18 @@ class RocksDBSnapshot:
     def _is_over(self) -> bool:
         return self._discarded
 
-    def _encode(self) -> Iterator[EncodedState | StoredState]:
+    def _new_runs(self) -> Iterator[tuple[StateName, Iterable[EncodedState]]]:
         view = self._view
         if view is None:
             return
-        yield from self._chained.untouched(self._untouched)
         for table in self._tables:
             name = (table.schema.operator, table.schema.name)
             if name in self._changed:
-                new = self._changed[name].runs(view, self._is_over)
+                new: Iterable[EncodedState] = self._changed[name].runs(view, self._is_over)
             else:
                 entries, wanted = view.entries[table.prefix], self._filters.get(name)
                 new = encoded_runs(table, entries, self._range_bytes, self._is_over, wanted)
-            yield from self._chained.runs(name, new)
+            yield name, new
 
 
 def encoded_runs(
