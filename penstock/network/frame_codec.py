@@ -164,9 +164,9 @@ class FrameDecoder:
                         break
                     fields = _HEADER.unpack(self._header)
                     self._header.clear()
-                whole = self._begin(fields, received, at, end)
-                if whole is not None:
-                    frames.append(whole)
+                frame = self._begin(fields, received, at, end)
+                if frame is not None:
+                    frames.append(frame)
                     at += fields[6]
                     continue
                 if self._chunk_left:

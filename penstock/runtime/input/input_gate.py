@@ -18,6 +18,7 @@ from penstock.operators.batches import as_batch, declared_key, row_type, wire_sc
 from penstock.protocol.channel.credit_pool import CreditPool
 from penstock.protocol.channel.ends import InputChannel, ProtocolError
 from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import ChannelId, InBandEvent
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted, Data, Frame
 from penstock.protocol.values.keys import KeyDecoder
@@ -82,10 +83,6 @@ class OpenBatch:
     def remaining(self) -> int:
         return int(self.batch.num_rows) - self.start
 
-    def applied(self, rows: int) -> None:
-        self.start += rows
-        self.origin.apply_rows(rows)
-
 
 class GateEvent(msgspec.Struct, frozen=True):
     """Reports that an in-band event was reached. `recovered`: it comes from a layer, so an end of data ends only that.
@@ -102,13 +99,6 @@ class GateLayerRead(msgspec.Struct, frozen=True):
     """Reports that a layer has been consumed that was a virtual channel of the watermark valve."""
 
     virtual: int
-
-
-class GateBarrier(msgspec.Struct, frozen=True):
-    """Reports that an aligned barrier was reached: nothing that came before it on its channel is left."""
-
-    channel: int
-    frame: AlignedBarrier
 
 
 class InputGate:
@@ -155,7 +145,7 @@ class InputGate:
             applied[edge.index] = applied.get(edge.index, 0) + channel.applied
         return applied
 
-    def poll(self) -> OpenBatch | GateEvent | GateLayerRead | GateBarrier | None:
+    def poll(self) -> OpenBatch | GateEvent | GateLayerRead | BarrierReached | None:
         """Return the next input. A batch stays the next one until all its rows are applied; this call takes events and
         barriers. None: nothing has come, or all that has is behind a barrier.
         """
@@ -173,23 +163,21 @@ class InputGate:
         channel = self.channels[index]
         head = channel.head()
         if isinstance(head, Data):
-            return self._poll_rows(index, channel, head)
+            opened = self._open.get(index)
+            return opened if opened is not None else self._opened(index, channel, head)
         if isinstance(head, AlignedBarrier):
-            channel.pass_barrier()
-            return GateBarrier(index, head)
+            return BarrierReached(index, channel.pass_barrier().barrier)
         return GateEvent(index, channel.apply_event(), recovered=False)
 
-    def poll_barrier(self, past_layers: bool = False) -> GateBarrier | None:
+    def poll_barrier(self, past_layers: bool = False) -> BarrierReached | None:
         """Take a barrier that has nothing before it, if there is one. `past_layers`: nothing live before it is enough,
         because every snapshot contains what is unread of layers.
         """
         if not past_layers and not self.layers_are_read:
             return None
         for index, channel in enumerate(self.channels):
-            head = channel.head()
-            if isinstance(head, AlignedBarrier):
-                channel.pass_barrier()
-                return GateBarrier(index, head)
+            if isinstance(channel.head(), AlignedBarrier):
+                return BarrierReached(index, channel.pass_barrier().barrier)
         return None
 
     def _waits(self, index: int) -> bool:
@@ -199,36 +187,35 @@ class InputGate:
         head = layer.head()
         if not isinstance(head, RecoveredRows):
             return GateEvent(layer.channel, layer.apply_event(), recovered=True, virtual=layer.virtual)
-        current = self._open_layer
-        if current is None:
+        opened = self._open_layer
+        if opened is None:
             batch = as_batch(head.payload, self._schemas[layer.channel])
-            current = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
-            current.start = layer.head_skip
-            self._open_layer = current
-        return current
+            opened = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
+            opened.start = layer.head_skip
+            self._open_layer = opened
+        return opened
 
-    def _poll_rows(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
-        current = self._open.get(index)
-        if current is None:
-            batch = as_batch(head.payload, self._schemas[index])
-            if batch.num_rows != head.rows:
-                found = f"a frame of {head.rows} rows holds a batch of {batch.num_rows}"
-                raise ProtocolError(f"channel {channel.id}: {found}")
-            current = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
-        return current
+    def _opened(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
+        batch = as_batch(head.payload, self._schemas[index])
+        if batch.num_rows != head.rows:
+            found = f"a frame of {head.rows} rows holds a batch of {batch.num_rows}"
+            raise ProtocolError(f"channel {channel.id}: {found}")
+        opened = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
+        return opened
 
-    def applied(self, batch: OpenBatch, rows: int) -> None:
+    def applied(self, opened: OpenBatch, rows: int) -> None:
         """Record that `rows` rows of the polled batch have been applied. Grants its producer the limit that is due."""
-        batch.applied(rows)
-        channel = batch.origin
+        channel = opened.origin
+        opened.start += rows
+        channel.apply_rows(rows)
         if not isinstance(channel, InputChannel):
-            if not batch.remaining:
+            if not opened.remaining:
                 self._open_layer = None
             return
         index = self.index_of[channel.id]
-        if not batch.remaining:
+        if not opened.remaining:
             del self._open[index]
-        size_bytes = batch.size_bytes * rows // max(batch.batch.num_rows, 1)
+        size_bytes = opened.size_bytes * rows // max(opened.batch.num_rows, 1)
         self._consumed_bytes += size_bytes
         self._round_robin.used(index, size_bytes)
         if (limit_bytes := channel.credit_due()) is not None:

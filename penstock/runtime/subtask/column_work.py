@@ -53,14 +53,14 @@ class ColumnWork:
 
     def start(self, portion: Portion) -> None:
         started_ms = self._clock.undisturbed_ms() if portion.started_ms is None else portion.started_ms
-        origin, generation, before = portion.origin, self._generation, self._output.emitted_bytes
-        batch = portion.batch if origin is None else origin.batch.slice(origin.start, portion.rows)
+        opened, generation, before = portion.opened, self._generation, self._output.emitted_bytes
+        batch = portion.batch if opened is None else opened.batch.slice(opened.start, portion.rows)
         emit = self._output.emit
         if generation is None:
             for tag, made in self.chain.run(batch):
                 emit(made, None, tag)
         else:
-            if origin is None:
+            if opened is None:
                 portion, stamps = portion.with_times(generation.of_batch)
                 if not (batch := portion.batch).num_rows:  # no row has a time
                     generation.on_finished(portion.finished_splits)
@@ -75,7 +75,7 @@ class ColumnWork:
             generation.on_finished(portion.finished_splits)
         busy_ms = self._clock.undisturbed_ms() - started_ms
         emitted_bytes = self._output.emitted_bytes - before
-        self.applied.add(batch.num_rows, origin, busy_ms, emitted_bytes, portion.left_out)
+        self.applied.add(batch.num_rows, opened, busy_ms, emitted_bytes, portion.left_out)
 
     def resume(self) -> None:
         """Do nothing: no slice is ever left in the middle."""

@@ -19,7 +19,7 @@ from penstock.operators.event_time.untimed_rows import UntimedRows
 from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import EndOfData
 from penstock.protocol.values.metadata import OperatorPart
-from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.input.input_gate import GateEvent, GateLayerRead, InputGate, OpenBatch
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.source_alignment import SourceAlignment
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 class Portion(NamedTuple):
     """Holds rows for one slice: all of `batch` if a reader has read it, else the next `rows` of the open batch
-    `origin`.
+    `opened`.
 
     `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
     `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read. `refuse` gives rows
@@ -40,7 +40,7 @@ class Portion(NamedTuple):
     batch: pa.RecordBatch
     type: TypeInformation
     rows: int
-    origin: OpenBatch | None = None
+    opened: OpenBatch | None = None
     input_index: int = 0
     split: str = ""
     finished_splits: tuple[str, ...] = ()
@@ -120,28 +120,28 @@ class SourceFeed:
             return wait_ms
         started_ms = self._clock.undisturbed_ms()
         try:
-            got = reader.read(self._rows_to_read(slice_rows()))
+            batch = reader.read(self._rows_to_read(slice_rows()))
             rejected, finished = reader.take_rejected(), reader.finished_splits()
         except Exception as error:
             raise OperatorFailure(self._operator.name, error) from error
         if rejected is not None:
             self._output.emit_rejected(rejected, self._operator.function.rejected_tag_id)
-        if got is None or isinstance(got, NotReady):
+        if batch is None or isinstance(batch, NotReady):
             self._event_time.on_finished_splits(finished)
             self._follow_reader(reader)
-            if got is None:
+            if batch is None:
                 return self._end()
-            if got.wait_ms is None and not self._splits_requested:
+            if batch.wait_ms is None and not self._splits_requested:
                 self._splits_requested = True
                 self._request_splits()
-            return got.wait_ms if self._alignment is None else self._alignment.at_the_latest(got.wait_ms)
+            return batch.wait_ms if self._alignment is None else self._alignment.at_the_latest(batch.wait_ms)
         if self._alignment is not None:
-            self._alignment.on_read(got.num_rows)
+            self._alignment.on_read(batch.num_rows)
         split, finished_splits = reader.current_split, tuple(finished)
         return Portion(
-            got,
+            batch,
             self._type,
-            got.num_rows,
+            batch.num_rows,
             split=split,
             finished_splits=finished_splits,
             started_ms=started_ms,
@@ -231,22 +231,20 @@ class GateFeed:
 
     def take(self, slice_rows: Callable[[], int]) -> Portion | BarrierReached | float | None:
         """Return up to `slice_rows()` rows or a barrier, 0 after an event, None if nothing has come."""
-        found = self._gate.poll()
-        if found is None:
-            return None
-        if isinstance(found, GateBarrier):
-            return BarrierReached(found.channel, found.frame.barrier)
-        if isinstance(found, GateEvent):
-            self._on_event(found)
+        opened = self._gate.poll()
+        if opened is None or isinstance(opened, BarrierReached):
+            return opened
+        if isinstance(opened, GateEvent):
+            self._on_event(opened)
             return 0
-        if isinstance(found, GateLayerRead):
-            self._event_time.on_inputs(self._valve.end_virtual(found.virtual))
+        if isinstance(opened, GateLayerRead):
+            self._event_time.on_inputs(self._valve.end_virtual(opened.virtual))
             return 0
-        if found.start == 0 and self._keyed and found.edge.keyed:
+        if opened.start == 0 and self._keyed and opened.edge.keyed:
             subtask = self._subtask
-            check_owner(found, subtask.key_groups, subtask.vertex.name, subtask.id.subtask)
-        edge, rows = found.edge, min(slice_rows(), found.remaining)
-        return Portion(found.batch, row_type(edge.type), rows, found, edge.input_index)
+            check_owner(opened, subtask.key_groups, subtask.vertex.name, subtask.id.subtask)
+        edge, rows = opened.edge, min(slice_rows(), opened.remaining)
+        return Portion(opened.batch, row_type(edge.type), rows, opened, edge.input_index)
 
     def _on_event(self, found: GateEvent) -> None:
         if found.virtual is not None:

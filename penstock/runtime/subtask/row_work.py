@@ -22,19 +22,13 @@ from penstock.runtime.subtask.work import AppliedRows
 class RunningSlice:
     """Tracks a slice inside a chain of row functions, from its first row until it has finished.
 
-    `origin`: the input batch that it is a slice of; None for rows of the own reader, then of `split`. `busy_ms`: what
-    it has cost so far, without waiting for room in the outputs. `left_out`: so many rows were read with it that have no
-    time.
+    `portion`: its rows; None if timers fire. `busy_ms`: its cost so far, without waiting for room in the outputs.
     """
 
     piece: Slice
-    origin: OpenBatch | None
+    portion: Portion | None
     emitted_before: int
-    split: str = ""
-    finished_splits: Sequence[str] = ()
-    timers: bool = False
     busy_ms: float = 0.0
-    left_out: int = 0
 
 
 class RowWork:
@@ -82,7 +76,7 @@ class RowWork:
     # ---- slices -------------------------------------------------------------------------------------------------
 
     def start(self, portion: Portion) -> None:
-        if portion.origin is None:
+        if portion.opened is None:
             started_ms = self._clock.undisturbed_ms()
             portion, piece = self._piece_of_source(portion)
             if self._generation is not None and not portion.rows:  # no row has a time
@@ -90,15 +84,8 @@ class RowWork:
                 self.applied.add(0, None, self._clock.undisturbed_ms() - started_ms, 0, portion.left_out)
                 return
         else:
-            piece = self._piece_of_gate(portion.origin, portion)
-        self._running = RunningSlice(
-            piece,
-            portion.origin,
-            self._output.emitted_bytes,
-            portion.split,
-            portion.finished_splits,
-            left_out=portion.left_out,
-        )
+            piece = self._piece_of_gate(portion.opened, portion)
+        self._running = RunningSlice(piece, portion, self._output.emitted_bytes)
         self._push(lambda: self.chain.run(piece))
 
     def _piece_of_source(self, portion: Portion) -> tuple[Portion, Slice]:
@@ -116,21 +103,21 @@ class RowWork:
             portion, (rows, stamps) = portion.with_times(assign)
         return portion, Slice(rows, None, None, 0, len(rows), 0.0, whole=True, timestamps=stamps)
 
-    def _piece_of_gate(self, found: OpenBatch, portion: Portion) -> Slice:
+    def _piece_of_gate(self, opened: OpenBatch, portion: Portion) -> Slice:
         now_ms = self._clock.monotonic_ms()
-        keyed = self.chain.keyed and found.edge.keyed
-        if found.timestamps is None and self._generation is not None:
-            found.timestamps = self._generation.of_rows(found.rows, found.batch)
-        elif found.timestamps is None and found.edge.timestamped:
-            found.timestamps = found.batch.column(TIMESTAMP_COLUMN).to_pylist()
+        keyed = self.chain.keyed and opened.edge.keyed
+        if opened.timestamps is None and self._generation is not None:
+            opened.timestamps = self._generation.of_rows(opened.rows, opened.batch)
+        elif opened.timestamps is None and opened.edge.timestamped:
+            opened.timestamps = opened.batch.column(TIMESTAMP_COLUMN).to_pylist()
         return Slice(
-            found.rows,
-            found.keys if keyed else None,
-            found.key_groups if keyed else None,
-            found.start,
-            found.start + portion.rows,
+            opened.rows,
+            opened.keys if keyed else None,
+            opened.key_groups if keyed else None,
+            opened.start,
+            opened.start + portion.rows,
             now_ms + 2 * self._slice_ms,
-            timestamps=found.timestamps,
+            timestamps=opened.timestamps,
             input_index=portion.input_index,
         )
 
@@ -152,15 +139,15 @@ class RowWork:
             running.busy_ms += self._clock.undisturbed_ms() - started_ms
             return False
         self._running = None
-        taken, piece = running.piece.taken, running.piece
-        if taken and not running.timers:
+        taken, piece, portion = running.piece.taken, running.piece, running.portion
+        if taken and portion is not None:
             if self._generation is not None and piece.timestamps is not None:
                 start, end = piece.start, piece.start + taken
-                self._generation.on_rows(running.split, lambda: piece.rows[start:end], piece.timestamps[start:end])
-                self._generation.on_finished(running.finished_splits)
+                self._generation.on_rows(portion.split, lambda: piece.rows[start:end], piece.timestamps[start:end])
+                self._generation.on_finished(portion.finished_splits)
             busy_ms = running.busy_ms + self._clock.undisturbed_ms() - started_ms
             emitted_bytes = self._output.emitted_bytes - running.emitted_before
-            self.applied.add(taken, running.origin, busy_ms, emitted_bytes, running.left_out)
+            self.applied.add(taken, portion.opened, busy_ms, emitted_bytes, portion.left_out)
         return True
 
     # ---- timers -------------------------------------------------------------------------------------------------
@@ -182,7 +169,7 @@ class RowWork:
 
     def _fire(self, take: TakeTimer, event_time: bool) -> None:
         piece = Slice((), None, None, 0, 0, self._clock.monotonic_ms() + self._slice_ms)
-        self._running = RunningSlice(piece, None, self._output.emitted_bytes, timers=True)
+        self._running = RunningSlice(piece, None, self._output.emitted_bytes)
         self._push(lambda: self.chain.fire(piece, take, event_time))
 
     # ---- rows are never held ------------------------------------------------------------------------------------

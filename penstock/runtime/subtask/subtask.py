@@ -210,26 +210,26 @@ class Subtask:
 
     def _take_input(self) -> float | None:
         """Begin a slice of what comes next, or handle the barrier that does."""
-        found = self.feed.take(self.work.slice_rows)
-        if isinstance(found, Portion):
+        portion = self.feed.take(self.work.slice_rows)
+        if isinstance(portion, Portion):
             self._pace.resume()
-            self.work.start(found)
+            self.work.start(portion)
             return 0
-        if isinstance(found, BarrierReached):
-            self.checkpoints.handle(found)
+        if isinstance(portion, BarrierReached):
+            self.checkpoints.handle(portion)
             self._report_empty()  # barriers may follow each other without a pause
             if not self.gate.queued_bytes:
                 self.event_time.on_quiet()
             return 0
         if self.feed.ended:
             self.phase = Phase.INPUT_ENDED
-        return found if found == 0 else self._with_deadlines(found)
+        return portion if portion == 0 else self._with_deadlines(portion)
 
     def _take_barrier(self, past_layers: bool = False) -> bool:
         """Handle a barrier that has nothing before it. Barriers need no room, and come after the end of data, too."""
-        if (found := self.gate.poll_barrier(past_layers)) is not None:
-            self.checkpoints.handle(BarrierReached(found.channel, found.frame.barrier))
-        return found is not None
+        if (reached := self.gate.poll_barrier(past_layers)) is not None:
+            self.checkpoints.handle(reached)
+        return reached is not None
 
     def _advance_time(self) -> float:
         """Fire due timers and windows in bounded groups, with nothing but control between them; then send the

@@ -28,7 +28,6 @@ from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsR
 from penstock.runtime.checkpoint.snapshot_writer import Closed, Taken
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
-from penstock.runtime.input.input_gate import OpenBatch
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.column_work import ColumnWork
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
@@ -198,7 +197,7 @@ class SubtaskOpening:
     ) -> RowWork | ColumnWork:
         on_disk = isinstance(backend, ColumnarBackend) and backend.is_on_disk
         slice_ms = self._settings.slice_on_disk_ms if on_disk else self._settings.slice_ms
-        applied = AppliedRows(output, slice_ms, self._credit)
+        applied = AppliedRows(output, slice_ms, self._deployed.gate.applied)
         if self._vertex.columnar:
             assert backend is None or isinstance(backend, ColumnarBackend)
             operators = columnar_operators(self._vertex, backend, self._shared.limits)
@@ -208,9 +207,6 @@ class SubtaskOpening:
         assert not isinstance(backend, ColumnarBackend)
         rows = self._chain(backend, output, time, operator_state, checkpointed)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
-
-    def _credit(self, origin: OpenBatch, rows: int) -> None:
-        self._deployed.gate.applied(origin, rows)
 
     def _chain(
         self,

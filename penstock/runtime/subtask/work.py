@@ -69,24 +69,24 @@ class AppliedRows:
     """Counts rows that a chain has finished with, and learns from their cost.
 
     Args:
-        credit: Called with (open batch, rows) for rows of the input gate; it tells their producer.
+        applied: Called with (open batch, rows) for rows of the input gate, which credits their producer.
     """
 
-    def __init__(self, output: ChainOutput, slice_ms: float, credit: Callable[[OpenBatch, int], None]) -> None:
+    def __init__(self, output: ChainOutput, slice_ms: float, applied: Callable[[OpenBatch, int], None]) -> None:
         self.rows = 0
         self.budget = SliceBudget(slice_ms)
         self._output = output
-        self._credit = credit
+        self._applied = applied
 
     def slice_rows(self) -> int:
         """Return the number of rows that should finish within the target and fit into the outputs."""
         return self.budget.rows(self._output.room_bytes)
 
-    def add(self, rows: int, origin: OpenBatch | None, busy_ms: float, output_bytes: int, left_out: int = 0) -> None:
+    def add(self, rows: int, opened: OpenBatch | None, busy_ms: float, output_bytes: int, left_out: int = 0) -> None:
         """Count the rows of a finished slice, which took `busy_ms` without waiting for room. `left_out`: so many more
         were read, and have no time. Without this: slices of a source stay small where most rows are left out.
         """
         self.rows += rows
         self.budget.measured(rows + left_out, busy_ms, output_bytes)
-        if origin is not None:
-            self._credit(origin, rows)
+        if opened is not None:
+            self._applied(opened, rows)

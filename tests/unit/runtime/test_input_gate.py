@@ -14,9 +14,10 @@ from penstock.graph.job_graph import Edge
 from penstock.graph.logical import Partitioner, PartitionerKind
 from penstock.protocol.channel.ends import ProtocolError
 from penstock.protocol.channel.flow_control import BoundSizer
+from penstock.protocol.subtask.effects import BarrierReached
 from penstock.protocol.values.elements import Barrier, EndOfData, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event
-from penstock.runtime.input.input_gate import GateBarrier, GateEvent, GateLayerRead, InputGate, OpenBatch
+from penstock.runtime.input.input_gate import GateEvent, GateLayerRead, InputGate, OpenBatch
 from penstock.runtime.input.layers import Layer, RecoveredEvent, RecoveredRows
 
 WINDOW = 1 << 20
@@ -44,7 +45,7 @@ def barrier(gate: InputGate, channel: int, checkpoint_id: int) -> None:
     into.receive_barrier(AlignedBarrier(into.id, into.received, Barrier(checkpoint_id, None)))
 
 
-def take(gate: InputGate, rows_max: int = 1 << 30) -> list[int] | GateEvent | GateLayerRead | GateBarrier | None:
+def take(gate: InputGate, rows_max: int = 1 << 30) -> list[int] | GateEvent | GateLayerRead | BarrierReached | None:
     found = gate.poll()
     if isinstance(found, OpenBatch):
         rows = min(rows_max, found.remaining)
@@ -78,7 +79,7 @@ def test_elements_and_barriers_of_a_channel_come_in_their_order() -> None:
     into.receive(Event(into.id, 1, Watermark(5)))
     put(gate, 0, [2])
     found = take_all(gate)
-    assert found[0] == [1] and found[1].frame.barrier.checkpoint_id == 7
+    assert found[0] == [1] and found[1].barrier.checkpoint_id == 7
     assert found[2] == GateEvent(0, Watermark(5), recovered=False)
     assert found[3] == [2]
 
@@ -166,7 +167,7 @@ def test_layers_come_before_anything_live_and_in_their_order() -> None:
     assert unread.events == [(43, EndOfData())]
     found = take_all(gate)
     assert found[:3] == [[3], GateEvent(1, EndOfData(), recovered=True), [4, 5]]
-    assert [100] in found[3:] and any(isinstance(f, GateBarrier) for f in found[3:])
+    assert [100] in found[3:] and any(isinstance(f, BarrierReached) for f in found[3:])
     assert not gate.layers
     assert gate.channels[0].applied == 1, "recovered rows have no numbers in this generation"
 
