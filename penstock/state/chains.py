@@ -252,7 +252,7 @@ class Named(NamedTuple):
 
 
 def unchained() -> Named:
-    """Return what a snapshot names that stores its states whole."""
+    """Return no names, for a snapshot that stores its states whole."""
     return Named(UntouchedState([], {}), None, {}, 0)
 
 
