@@ -40,7 +40,7 @@ from penstock.protocol.values.log_entries import CheckpointEntry, Fence
 from penstock.protocol.values.messages import CheckpointEnded, Decline, Register, SlotAck, TriggerCheckpoint
 from penstock.protocol.values.metadata import FORMAT_VERSION, Committable, Metadata, Segment, SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason
-from tests.unit.protocol.log_store import Conversing, LogStore, path_of
+from tests.unit.protocol.log.log_store import Conversing, LogStore, path_of
 
 SLOTS = 2
 TIMEOUT_MS = 1_000.0

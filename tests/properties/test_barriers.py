@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from penstock.protocol.values.elements import Barrier, ChannelId
 from penstock.protocol.values.frames import CreditLimit, Data
-from tests.unit.protocol.driven_subtask import ROW_BYTES, DrivenSubtask, Part, SetClock
-from tests.unit.protocol.wire import Wire
+from tests.unit.protocol.channel.wire import Wire
+from tests.unit.protocol.subtask.driven_subtask import ROW_BYTES, DrivenSubtask, Part, SetClock
 
 # (producer, consumer), by name, of each channel
 GRAPHS: dict[str, list[tuple[str, str]]] = {

@@ -19,7 +19,7 @@ from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.operators.rows.chain import Chain, Slice
 from penstock.operators.rows.creation import create_row_operator
-from tests.unit.runtime.bare_context import bare_context
+from tests.unit.operators.rows.bare_context import bare_context
 
 Expand = Callable[[int], list[int]]
 """A stage as a reference: what becomes of one row."""

@@ -16,7 +16,7 @@ from penstock.protocol.channel.captured import Captured
 from penstock.protocol.channel.ends import InputChannel, OutputChannel, Overtaken
 from penstock.protocol.values.elements import Barrier, ChannelId, Idle, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
-from tests.unit.protocol.wire import Wire
+from tests.unit.protocol.channel.wire import Wire
 
 CHANNEL = ChannelId(0, 0, 0)
 

@@ -110,6 +110,8 @@ SHARED_NAMES: dict[str, str] = {
     "parquet.py": "the one in datastream/formats is PyFlink's module",
 }
 
+TESTS_OF_NO_PACKAGE = frozenset({"benchmarks", "docs", "examples", "runtime/jobs"})
+"""Folders of `tests/unit` that no package has: `runtime/jobs` runs whole jobs in one thread."""
 LEFTOVER_MARKS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 NAMES_THAT_SAY_NOTHING = frozenset({"utils.py", "util.py", "helpers.py", "helper.py", "misc.py", "common.py"})
 
@@ -328,6 +330,12 @@ def f():
     assert {i.room for i in found} == {"storage"}
     assert room_of_module("penstock") is None
     assert room_of_module("simulation.plans.plan") == room_of_module("simulation") == "simulation"
+
+
+def test_the_unit_tests_lie_where_their_packages_do() -> None:
+    tests = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")}
+    assert {f for f in folders if not (ROOT / "penstock" / f).is_dir()} == TESTS_OF_NO_PACKAGE
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from penstock.state import read_checkpoint
 from penstock.storage.local import LocalStore
 from penstock.storage.log import append
 from penstock.storage.metadata_file import encode_metadata, metadata_crc
-from tests.unit.runtime.small_job import CommittedRows
+from tests.unit.runtime.jobs.small_job import CommittedRows
 from tests.unit.savepoints.jobs import environment
 from tests.unit.state.reading.jobs import BACKENDS, KEYS, StoredJob, aggregates, keyed, stored
 

@@ -16,7 +16,7 @@ from penstock.common import Duration
 from penstock.common.configuration import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.protocol.values.elements import Generation
-from tests.unit.runtime.small_job import CommittedRows, Completed, SmallJob
+from tests.unit.runtime.jobs.small_job import CommittedRows, Completed, SmallJob
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

@@ -13,7 +13,7 @@ from penstock.graph.builder import build_job_graph
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.rescaled_graph import RescaleRefused, rescaled
-from tests.unit.runtime.small_job import CommittedRows, graph_of
+from tests.unit.runtime.jobs.small_job import CommittedRows, graph_of
 
 HASH = Partitioner(PartitionerKind.HASH, key_selector=lambda row: row)
 REBALANCE = Partitioner(PartitionerKind.REBALANCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.jobmaster.reports import FailedCheckpoints
 from penstock.protocol.values.reasons import FailureReason
-from tests.unit.runtime.manual_ports import RecordedConsole
+from tests.unit.jobmaster.manual_ports import RecordedConsole
 
 
 def test_the_first_failure_until_a_checkpoint_completes_is_printed() -> None:

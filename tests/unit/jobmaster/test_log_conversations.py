@@ -8,7 +8,7 @@ from typing import Any
 from penstock.jobmaster.job_directory import LogConversations
 from penstock.protocol.log.log_operations import Conversation, ListLog
 from penstock.storage.memory import MemoryStore
-from tests.unit.runtime.manual_ports import ManualClock
+from tests.unit.jobmaster.manual_ports import ManualClock
 
 
 class DeferredWork:

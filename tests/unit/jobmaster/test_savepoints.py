@@ -36,8 +36,8 @@ from penstock.spark.frames.frame_files import FrameFiles
 from penstock.storage import local_files
 from penstock.storage.layout import FRAMES_FOLDER, FRAMES_MANIFEST, METADATA_NAME, savepoint_segment_path
 from penstock.storage.local import LocalStore
-from tests.unit.runtime.manual_ports import ManualClock, QueuedWork
-from tests.unit.runtime.small_job import CommittedRows, graph_of
+from tests.unit.jobmaster.manual_ports import ManualClock, QueuedWork
+from tests.unit.runtime.jobs.small_job import CommittedRows, graph_of
 
 FRAMES = f"{FRAMES_FOLDER}/rows-1"
 TIMEOUT_MS = 5000.0

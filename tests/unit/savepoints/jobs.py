@@ -19,9 +19,9 @@ from penstock.savepoints import (
 )
 from penstock.state import read_checkpoint
 from penstock.storage.local import LocalStore
-from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
-from tests.unit.runtime.test_rescaled_jobs import finished
-from tests.unit.runtime.test_small_jobs import SMALL
+from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob, graph_of
+from tests.unit.runtime.jobs.test_rescaled_jobs import finished
+from tests.unit.runtime.jobs.test_small_jobs import SMALL
 from tests.unit.state.reading.jobs import BACKENDS, StoredJob
 
 KEYS = 11

@@ -16,7 +16,7 @@ from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.protocol.values.keys import key_group, key_group_range, key_hash
 from penstock.savepoints import OperatorIdentifier, SavepointWriter
 from penstock.state import read_checkpoint
-from tests.unit.runtime.small_job import CommittedRows
+from tests.unit.runtime.jobs.small_job import CommittedRows
 from tests.unit.savepoints.jobs import environment, started
 from tests.unit.state.reading.jobs import BACKENDS, StoredJob
 

@@ -26,7 +26,7 @@ from penstock.savepoints import (
 )
 from penstock.state import read_checkpoint
 from penstock.storage.layout import is_savepoint_segment
-from tests.unit.runtime.small_job import CommittedRows
+from tests.unit.runtime.jobs.small_job import CommittedRows
 from tests.unit.savepoints.jobs import (
     KEYS,
     Bootstrap,

@@ -36,10 +36,10 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import WindowsShape
 from penstock.state.reading.checkpoint import read_checkpoint
 from tests.unit.operators.windows.assigner_laws import check_laws
-from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
-from tests.unit.runtime.test_columnar_jobs import FREQUENT
-from tests.unit.runtime.test_rescaled_jobs import Cascade, checkpointed, finished
-from tests.unit.runtime.test_small_jobs import TIMEOUTS, finish, run_with_checkpoint
+from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob, graph_of
+from tests.unit.runtime.jobs.test_columnar_jobs import FREQUENT
+from tests.unit.runtime.jobs.test_rescaled_jobs import Cascade, checkpointed, finished
+from tests.unit.runtime.jobs.test_small_jobs import TIMEOUTS, finish, run_with_checkpoint
 from tests.unit.state.reading.jobs import StoredJob
 
 HOUR_MS = 3_600_000

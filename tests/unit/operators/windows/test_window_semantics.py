@@ -32,7 +32,7 @@ from penstock.datastream import (
     ValueStateDescriptor,
     WindowFunction,
 )
-from tests.unit.runtime.small_job import CommittedRows, SmallJob
+from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob
 
 END = 2**63 - 1
 LONG = Types.LONG()

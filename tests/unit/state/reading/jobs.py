@@ -32,9 +32,9 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.protocol.values.metadata import Metadata
 from penstock.storage.local import LocalStore
 from penstock.storage.metadata_file import encode_metadata
-from tests.unit.runtime.small_job import CommittedRows, SmallJob, graph_of
-from tests.unit.runtime.test_rescaled_jobs import checkpointed
-from tests.unit.runtime.test_small_jobs import SMALL
+from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob, graph_of
+from tests.unit.runtime.jobs.test_rescaled_jobs import checkpointed
+from tests.unit.runtime.jobs.test_small_jobs import SMALL
 
 KEYS = 37
 USERS = 5003

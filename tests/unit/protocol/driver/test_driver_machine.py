@@ -1,0 +1,165 @@
+"""Tests the events between the life of a job and its checkpoints, in one machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver.coordinator import CoordinatorPhase, CoordinatorSettings
+from penstock.protocol.driver.driver_effects import (
+    CheckpointAborted,
+    Deploy,
+    FailureCause,
+    FollowPublication,
+    GenerationEnded,
+    Prepare,
+    Restarting,
+    StartRun,
+    TriggerCheckpoint,
+)
+from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
+from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow, PublishedKind
+from penstock.protocol.driver.restarts import FixedDelay
+from penstock.protocol.values.elements import Generation, SubtaskId
+from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason
+from tests.unit.protocol.driver.started_lifecycle import register
+
+G1, G2 = Generation(7, 1), Generation(7, 2)
+
+
+def machine(**coordinator: Any) -> DriverMachine:
+    settings = CoordinatorSettings(**{"interval_ms": 100.0, **coordinator})
+    return DriverMachine(LifecycleSettings(2), settings, FixedDelay(9, 50.0), lambda: 0.0, ["source"])
+
+
+def start(driver: DriverMachine, generation: Generation, now_ms: float) -> list[Any]:
+    """Let the job gather its slots, and run."""
+    effects: list[Any] = []
+    brought_up: list[events.Event] = [
+        *(events.Registered(register(slot, f"p{slot}")) for slot in range(2)),
+        events.Prepared(7),
+        *(events.SlotConnected(f"p{slot}", generation) for slot in range(2)),
+        *(events.SlotRestored(f"p{slot}", generation) for slot in range(2)),
+        events.Running(generation, frozenset({0, 1}), 2, 0.9, False),
+    ]
+    for event in brought_up:
+        effects += driver.handle(event, now_ms)
+    return effects
+
+
+def running(**coordinator: Any) -> DriverMachine:
+    driver = machine(**coordinator)
+    driver.handle(events.Started(), 0.0)
+    effects = start(driver, G1, 1.0)
+    assert [type(e) for e in effects if isinstance(e, (Deploy, StartRun))] == [Deploy, StartRun]
+    return driver
+
+
+def trigger(driver: DriverMachine, now_ms: float) -> list[int]:
+    effects = driver.handle(events.CheckpointAsked(), now_ms)
+    return [e.barrier.checkpoint_id for e in effects if isinstance(e, TriggerCheckpoint)]
+
+
+def test_a_failure_ends_the_checkpoints_of_its_generation_right_behind_its_end() -> None:
+    driver = running()
+    assert trigger(driver, 2.0) == [1]
+    effects = driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
+    assert [type(e) for e in effects[:3]] == [GenerationEnded, CheckpointAborted, Restarting]
+    aborted = effects[1]
+    assert isinstance(aborted, CheckpointAborted) and aborted.detail == "it broke" and not aborted.fails_job
+    assert driver.coordinator.phase is CoordinatorPhase.STOPPED and driver.lifecycle.phase is Phase.GATHERING
+
+
+def test_too_many_failed_checkpoints_fail_the_generation_before_anything_else_is_decided() -> None:
+    driver = running(concurrent_max=2, tolerable_failures_max=0)
+    assert [*trigger(driver, 2.0), *trigger(driver, 3.0)] == [1, 2]
+    decline = Decline(G1, 0, 1, SubtaskId(0, 1), FailureReason.DECLINED, "no space")
+    effects = driver.handle(decline, 4.0)
+    first, ended, other, restarting = effects[:4]
+    assert isinstance(first, CheckpointAborted) and first.checkpoint_id == 1 and first.fails_job
+    assert isinstance(ended, GenerationEnded) and "tolerable failure threshold" in ended.cause
+    assert isinstance(other, CheckpointAborted) and other.checkpoint_id == 2 and not other.fails_job
+    assert isinstance(restarting, Restarting) and driver.lifecycle.restarts.failures == 1
+
+
+def test_time_ends_a_silent_generation_before_it_triggers_a_checkpoint() -> None:
+    driver = running()
+    silent_ms = driver.lifecycle.settings.heartbeat_timeout_ms + 2.0
+    effects = driver.handle(events.TimePassed(), silent_ms)
+    assert any(isinstance(e, GenerationEnded) for e in effects)
+    assert not any(isinstance(e, TriggerCheckpoint) for e in effects)
+
+
+def test_there_is_one_deadline_and_one_story() -> None:
+    driver = running()
+    life_ms, coordinator_ms = driver.lifecycle.next_deadline_ms(), driver.coordinator.next_deadline_ms()
+    assert life_ms is not None and coordinator_ms is not None
+    assert driver.next_deadline_ms() == min(life_ms, coordinator_ms)
+    driver.handle(events.Failed(FailureCause("it broke"), G1), 5.0)
+    effects = driver.handle(events.TimePassed(), 60.0)
+    assert [type(e) for e in effects] == [Prepare]
+    told = driver.story.text()
+    assert "restored (a slot)  restoring → running: StartRun" in told
+    assert "stopped (the JobMaster)  running → stopped" in told
+    for slot in range(2):
+        driver.handle(events.SlotLeft(f"p{slot}", G1), 61.0)
+    assert any(isinstance(e, StartRun) for e in start(driver, G2, 62.0)), "the next generation runs"
+
+
+def published(driver: DriverMachine, kind: PublishedKind) -> list[Any]:
+    """Let the newest checkpoint be acknowledged and published."""
+    (pending,) = driver.coordinator.pending.ids
+    for slot in range(2):
+        snapshot = SubtaskSnapshot(0, slot, [], [], [], [], [], [], [])
+        driver.handle(SlotAck(G1, slot, pending, Segment(f"shared/{pending}-{slot}", 10), [snapshot]), 3.0)
+    return driver.handle(events.CheckpointPublished(pending, kind), 4.0)
+
+
+def steps(effects: list[Any]) -> list[Follow]:
+    return [e.step for e in effects if isinstance(e, FollowPublication)]
+
+
+def test_what_follows_a_published_checkpoint_is_a_row_of_a_table() -> None:
+    driver = running()
+    trigger(driver, 2.0)
+    decided = {Follow.COUNT_PROGRESS, Follow.COMPLETE, Follow.NEED_NO_SLOTS, Follow.COMPLETE_LAST}
+    row = FOLLOWS[PublishedKind.CHECKPOINT]
+    assert steps(published(driver, PublishedKind.CHECKPOINT)) == [step for step in row if step not in decided]
+    assert driver.coordinator.completed == 1 and driver.lifecycle.restarts._progressed
+    assert not driver.lifecycle.is_finishing and driver.coordinator.may_trigger
+
+
+def test_the_final_checkpoint_ends_all_others_and_needs_no_slots() -> None:
+    driver = running(concurrent_max=2)
+    trigger(driver, 2.0)
+    effects = published(driver, PublishedKind.FINAL)
+    assert driver.lifecycle.is_finishing and driver.coordinator.phase is CoordinatorPhase.FINAL
+    assert isinstance(driver.handle(events.Finished(), 5.0)[0], GenerationEnded)
+    order = steps(effects)
+    assert order.index(Follow.COMMIT_LAST) < order.index(Follow.RETRY_COMMITS), "the older ones that failed"
+
+
+def test_a_failure_between_the_entry_and_its_steps_restarts_from_the_new_checkpoint() -> None:
+    """The first steps are those that a restart needs; whoever is told of the checkpoint may rely on them."""
+    for kind in (PublishedKind.CHECKPOINT, PublishedKind.FINAL):
+        row = FOLLOWS[kind]
+        told = min(row.index(step) for step in (Follow.NOTIFY_SLOTS, Follow.DELETE_UNNEEDED))
+        assert row.index(Follow.RESTORE_FROM) < told
+        assert row[-1] in (Follow.RESCALE, Follow.COMPLETE_LAST), "what restarts or ends the job comes last"
+
+
+def test_the_machine_knows_whether_the_end_of_the_job_deletes_nothing() -> None:
+    driver = running()
+    driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
+    assert not driver.keeps_everything
+    driver.handle(events.EverythingKept(True), 4.0)
+    driver.handle(events.EverythingKept(False), 5.0)
+    assert not driver.keeps_everything, "the storage could be read again"
+    driver.handle(events.Failed(FailureCause("a file is damaged", restartable=False, keeps_everything=True)), 6.0)
+    assert driver.keeps_everything and driver.lifecycle.is_over
+    abandoned = running()
+    abandoned.handle(events.Abandoned("the store is gone"), 3.0)
+    assert abandoned.keeps_everything
