@@ -173,13 +173,14 @@ class _RowByRow:
             raise MalformedRecord(re.sub(r"^row [0-9]+", place, str(error))) from error
 
 
-class _GeneratorReader(SourceReader):
-    def __init__(self, batch: Callable[[int, int], pa.RecordBatch], limiter: RateLimiter) -> None:
-        self._batch = batch
-        self._limiter = limiter
+class SplitsReader(SourceReader):
+    """Holds the splits of a generator, each a dict with its number as `split`, and reads the first of them."""
+
+    def __init__(self) -> None:
         self._splits: list[dict[str, Any]] = []
         self._current = ""
         self._first = 0
+        """The index of the newest batch's first row."""
         self._finished: list[str] = []
         self._no_more = False
 
@@ -188,6 +189,34 @@ class _GeneratorReader(SourceReader):
 
     def no_more_splits(self) -> None:
         self._no_more = True
+
+    @property
+    def current_split(self) -> str:
+        return self._current
+
+    def _left(self) -> list[dict[str, Any]]:
+        """Return the splits that still have rows."""
+        return self._splits
+
+    def splits_in_hand(self) -> list[str]:
+        return [str(split["split"]) for split in self._left()]
+
+    def queued_splits(self) -> list[str]:
+        return self.splits_in_hand()[1:]
+
+    def finished_splits(self) -> list[str]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def snapshot(self) -> list[bytes]:
+        return [encode_split(split) for split in self._left()]
+
+
+class _GeneratorReader(SplitsReader):
+    def __init__(self, batch: Callable[[int, int], pa.RecordBatch], limiter: RateLimiter) -> None:
+        super().__init__()
+        self._batch = batch
+        self._limiter = limiter
 
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
         while self._splits:
@@ -211,25 +240,11 @@ class _GeneratorReader(SourceReader):
             return batch
         return None if self._no_more else NotReady(None)
 
-    @property
-    def current_split(self) -> str:
-        return self._current
-
     def place_of(self, row: int) -> str:
         return f"the generator's row for index {self._first + row}"
 
-    def splits_in_hand(self) -> list[str]:
-        return [str(split["split"]) for split in self._splits if _place(split)[1] > 0]
-
-    def queued_splits(self) -> list[str]:
-        return self.splits_in_hand()[1:]
-
-    def finished_splits(self) -> list[str]:
-        finished, self._finished = self._finished, []
-        return finished
-
-    def snapshot(self) -> list[bytes]:
-        return [encode_split(split) for split in self._splits if _place(split)[1] > 0]
+    def _left(self) -> list[dict[str, Any]]:
+        return [split for split in self._splits if _place(split)[1] > 0]
 
 
 def _place(split: dict[str, Any]) -> tuple[int, int]:

@@ -16,9 +16,9 @@ from penstock.connectors.base import (
     Source,
     SourceReader,
     SplitEnumerator,
-    decode_split,
     encode_split,
 )
+from penstock.connectors.generators.generated_rows import SplitsReader
 
 __all__ = ["NumberSequenceSource"]
 
@@ -58,20 +58,10 @@ class NumberSequenceSource(Source):
         return _NumberReader(self.produced_type.schema)
 
 
-class _NumberReader(SourceReader):
+class _NumberReader(SplitsReader):
     def __init__(self, schema: pa.Schema) -> None:
+        super().__init__()
         self._schema = schema
-        self._splits: list[dict[str, int]] = []
-        self._current = ""
-        self._first = 0
-        self._finished: list[str] = []
-        self._no_more = False
-
-    def add_splits(self, splits: list[bytes]) -> None:
-        self._splits.extend(decode_split(split) for split in splits)
-
-    def no_more_splits(self) -> None:
-        self._no_more = True
 
     def read(self, rows_max: int) -> pa.RecordBatch | NotReady | None:
         if not self._splits:
@@ -89,22 +79,5 @@ class _NumberReader(SourceReader):
             split["next"] = last + 1
         return pa.RecordBatch.from_arrays([pa.array(numbers)], schema=self._schema)
 
-    @property
-    def current_split(self) -> str:
-        return self._current
-
     def place_of(self, row: int) -> str:
         return f"the number {self._first + row}"
-
-    def splits_in_hand(self) -> list[str]:
-        return [str(split["split"]) for split in self._splits]
-
-    def queued_splits(self) -> list[str]:
-        return self.splits_in_hand()[1:]
-
-    def finished_splits(self) -> list[str]:
-        finished, self._finished = self._finished, []
-        return finished
-
-    def snapshot(self) -> list[bytes]:
-        return [encode_split(split) for split in self._splits]

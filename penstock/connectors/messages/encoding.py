@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,6 +28,15 @@ class ColumnarSerializationSchema(SerializationSchema):
         Raises:
             SinkError: They cannot.
         """
+
+    @abstractmethod
+    def written_type(self) -> TypeInformation:
+        """Return the declared type of the rows. Raises TypeError if there is none."""
+
+    def serialize(self, element: Any) -> bytes:
+        row_type = self.written_type()
+        batch = pa.RecordBatch.from_arrays(row_type.encode([element]), schema=row_type.schema)
+        return self.serialize_batch(batch, row_type)[0]
 
     @abstractmethod
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:

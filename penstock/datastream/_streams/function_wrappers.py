@@ -74,8 +74,8 @@ class CallableReduce(_Wrapper, ReduceFunction):
         return self.wrapped(value1, value2)
 
 
-class KeyedAdapter(KeyedProcessFunction):
-    """Runs a map, flat map or filter function on a keyed stream, where it may use keyed state."""
+class _Adapter(Function):
+    """Runs a function on keyed streams, where it may use keyed state."""
 
     def __init__(self, wrapped: Function) -> None:
         self.wrapped = wrapped
@@ -88,6 +88,10 @@ class KeyedAdapter(KeyedProcessFunction):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.wrapped!r})"
+
+
+class KeyedAdapter(_Adapter, KeyedProcessFunction):
+    """Runs a map, flat map or filter function on a keyed stream, where it may use keyed state."""
 
 
 class KeyedMap(KeyedAdapter):
@@ -111,20 +115,8 @@ class KeyedFilter(KeyedAdapter):
         return (value,) if self.wrapped.filter(value) else None
 
 
-class KeyedCoAdapter(KeyedCoProcessFunction):
+class KeyedCoAdapter(_Adapter, KeyedCoProcessFunction):
     """Runs a map or flat map function of two connected keyed streams, where it may use keyed state."""
-
-    def __init__(self, wrapped: Function) -> None:
-        self.wrapped = wrapped
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.wrapped.open(runtime_context)
-
-    def close(self) -> None:
-        self.wrapped.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.wrapped!r})"
 
 
 class KeyedCoMap(KeyedCoAdapter):

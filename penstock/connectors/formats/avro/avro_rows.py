@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -94,18 +93,8 @@ class AvroRowSerializationSchema(ColumnarSerializationSchema):
     def validate(self, input_type: TypeInformation | None) -> None:
         check_rows(self._schema.record, input_type)
 
-    def serialize(self, element: Any) -> bytes:
-        """Write one row.
-
-        Args:
-            element: The row.
-
-        Returns:
-            The record.
-        """
-        row_type = self._schema.record.type
-        batch = pa.RecordBatch.from_arrays(row_type.encode([element]), schema=row_type.schema)
-        return self.serialize_batch(batch, row_type)[0]
+    def written_type(self) -> TypeInformation:
+        return self._schema.record.type
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
         assert isinstance(row_type, (RowType, TupleType))

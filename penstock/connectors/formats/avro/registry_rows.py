@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -181,18 +180,8 @@ class ConfluentRegistryAvroSerializationSchema(ColumnarSerializationSchema):
         check_rows(self._schema.record, input_type)
         self._header()
 
-    def serialize(self, element: Any) -> bytes:
-        """Write one row.
-
-        Args:
-            element: The row.
-
-        Returns:
-            The record, with its header.
-        """
-        row_type = self._schema.record.type
-        batch = pa.RecordBatch.from_arrays(row_type.encode([element]), schema=row_type.schema)
-        return self.serialize_batch(batch, row_type)[0]
+    def written_type(self) -> TypeInformation:
+        return self._schema.record.type
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
         assert isinstance(row_type, (RowType, TupleType))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -213,18 +212,8 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
         if input_type is None or [f.type for f in input_type.schema] != [f.type for f in expected.schema]:
             raise SinkError(f"the CSV rows are declared as {expected}, but the stream's rows are {input_type}")
 
-    def serialize(self, element: Any) -> bytes:
-        """Write one row.
-
-        Args:
-            element: The row.
-
-        Returns:
-            The record, in UTF-8.
-        """
-        row_type = self._schema.row_type
-        batch = pa.RecordBatch.from_arrays(row_type.encode([element]), schema=row_type.schema)
-        return self.serialize_batch(batch, row_type)[0]
+    def written_type(self) -> TypeInformation:
+        return self._schema.row_type
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
         return CsvTexts(self._schema, self._line_delimiter).of(batch)

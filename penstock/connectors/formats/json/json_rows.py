@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -189,23 +188,10 @@ class JsonRowSerializationSchema(ColumnarSerializationSchema):
     def validate(self, input_type: TypeInformation | None) -> None:
         JsonLinesWriteFormat(self._row_type).validate(input_type)
 
-    def serialize(self, element: Any) -> bytes:
-        """Write one row.
-
-        Args:
-            element: The row.
-
-        Returns:
-            The JSON text, in UTF-8.
-
-        Raises:
-            TypeError: The type of the rows is not set.
-        """
+    def written_type(self) -> TypeInformation:
         if self._row_type is None:
             raise TypeError("JSON rows are written by themselves only with_type_info(Types.ROW_NAMED(...))")
-        schema = self._row_type.schema
-        batch = pa.RecordBatch.from_arrays(self._row_type.encode([element]), schema=schema)
-        return self.serialize_batch(batch, self._row_type)[0]
+        return self._row_type
 
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
         assert isinstance(row_type, ColumnType)
