@@ -63,7 +63,6 @@ class CheckpointHistory:
         self._triggered_ms: dict[int, float] = {}
         self.completed = 0
         self.failed = 0
-        self.latest_path: str | None = None
 
     @property
     def reports(self) -> tuple[CheckpointReport, ...]:
@@ -122,7 +121,6 @@ class CheckpointHistory:
         if checkpoint.metadata.savepoint is not None:
             return
         self.completed += 1
-        self.latest_path = self.path(checkpoint_id)
         if checkpoint_id in self._reports:
             report = self._reports[checkpoint_id]
             self._reports[checkpoint_id] = replace(
@@ -131,7 +129,7 @@ class CheckpointHistory:
                 publication_ms=now_ms - triggered_ms,
                 written_bytes=report.written_bytes + len(checkpoint.data),
                 objects_written=report.objects_written + METADATA_AND_LOG_ENTRY,
-                path=self.latest_path,
+                path=self.path(checkpoint_id),
             )
 
     def saved(self, checkpoint_id: int, directory: str, metadata_bytes: int) -> None:
@@ -433,7 +431,6 @@ class Reporter:
             life.roster.registered,
             tuple(self._rss_bytes),
             tuple(life.roster.pids),
-            checkpoints.latest_path,
             tuple([spare.pid for spare in life.roster.spares]),
             self._drain.report(),
             self.rescales(),

@@ -120,7 +120,6 @@ class JobReport:
     slot_rss_bytes: tuple[int, ...] = ()
     slot_pids: tuple[int | None, ...] = ()
     """The process of each slot; None for a slot that is missing now."""
-    latest_checkpoint_path: str | None = None
     spare_pids: tuple[int, ...] = ()
     """The spares, which can take a lost slot's place."""
     draining: DrainingReport | None = None

@@ -74,10 +74,6 @@ def register_executor(name: str, factory: Callable[[], Executor]) -> None:
     _registered[name] = factory
 
 
-def unregister_executor(name: str) -> None:
-    _registered.pop(name, None)
-
-
 def find_executor(name: str) -> Executor:
     """Make the executor of this name. Raises `OptionError`, which lists the executors there are."""
     if name in _registered:

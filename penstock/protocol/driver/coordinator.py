@@ -350,10 +350,6 @@ class CheckpointFailureManager:
         self._newest_completed = -1
         self._failed: set[int] = set()
 
-    @property
-    def consecutive_failures(self) -> int:
-        return len(self._failed)
-
     def on_completed(self, checkpoint_id: int) -> None:
         self._newest_completed = max(self._newest_completed, checkpoint_id)
         self._failed.clear()

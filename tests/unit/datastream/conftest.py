@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common import CompletableFuture, Configuration, JobExecutionResult, JobID, JobStatus
 from penstock.datastream import JobClient, StreamExecutionEnvironment, register_executor
-from penstock.datastream._streams.execution import unregister_executor
+from penstock.datastream._streams import execution
 from penstock.graph.job_graph import JobGraph
 
 
@@ -75,7 +75,7 @@ def executor() -> Iterator[InstantExecutor]:
     found = InstantExecutor()
     register_executor("instant", lambda: found)
     yield found
-    unregister_executor("instant")
+    del execution._registered["instant"]
 
 
 @pytest.fixture

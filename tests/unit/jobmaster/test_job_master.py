@@ -63,7 +63,6 @@ def test_a_checkpoint_is_acknowledged_published_and_committed() -> None:
     (report,) = world.master.report.checkpoints
     assert (report.status, report.path) == ("completed", f"{DIRECTORY}/chk-1")
     assert report.objects_written == 4 and report.state_bytes == 6
-    assert world.master.report.latest_checkpoint_path == f"{DIRECTORY}/chk-1"
 
 
 def test_commits_come_after_the_log_entry_and_never_before() -> None:
