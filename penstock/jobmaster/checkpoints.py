@@ -17,26 +17,19 @@ import msgspec
 from penstock.common.job_execution import CheckpointFailed
 from penstock.graph.compatibility import edge_shapes, vertex_shapes
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.commits import CommitQueue
+from penstock.jobmaster.commits import Commits
 from penstock.jobmaster.current_job import CurrentJob, Driver, RestorePoint
 from penstock.jobmaster.generations import EnumeratorFailed, FinalPositions, RunningGeneration
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.ports import CheckpointAnswer, MasterPorts
 from penstock.jobmaster.reports import CheckpointHistory, FailedCheckpoints
-from penstock.jobmaster.rescales import Rescales
 from penstock.jobmaster.savepoints import Savepoints, last_checkpoint
 from penstock.protocol.driver import driver_events as events
-from penstock.protocol.driver.commit_order import committables_of, confirmed_id, without_committables
+from penstock.protocol.driver.commit_order import Retried, committables_of, confirmed_id, without_committables
 from penstock.protocol.driver.coverage import verify
 from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
-    CheckpointEffect,
-    DiscardSegments,
-    DrainSources,
-    FollowPublication,
     PublishCheckpoint,
-    RescaleNotTaken,
-    SavepointRefused,
     StillDraining,
     StillPublishing,
     TriggerCheckpoint,
@@ -92,10 +85,9 @@ class Checkpoints:
         driver: Driver,
         running: RunningGeneration,
         job_directory: JobDirectory,
-        commits: CommitQueue,
+        commits: Commits,
         history: CheckpointHistory,
         savepoints: Savepoints,
-        rescales: Rescales,
         positions: FinalPositions,
         ports: MasterPorts,
     ) -> None:
@@ -107,7 +99,6 @@ class Checkpoints:
         self._commits = commits
         self._history = history
         self._savepoints = savepoints
-        self._rescales = rescales
         self._clock = ports.clock
         self._console = ports.console
         self._failed = FailedCheckpoints(ports.console)
@@ -126,42 +117,35 @@ class Checkpoints:
             self._driver.handle(events.CheckpointAsked())
             answer(None)
 
-    def execute(self, effect: CheckpointEffect) -> None:
-        """Execute one effect."""
-        match effect:
-            case TriggerCheckpoint():
-                self._trigger(effect)
-            case PublishCheckpoint():
-                self._publish(effect)
-            case FollowPublication(step, checkpoint_id):
-                self._follow(step, checkpoint_id)
-            case CheckpointAborted():
-                self._abort(effect)
-            case SavepointRefused(savepoint, reason):
-                self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
-            case RescaleNotTaken(reason, detail):
-                self._rescales.on_not_taken(reason, detail)
-            case DrainSources():
-                if self._running.id is not None:
-                    self._running.broadcast(EndSources(self._running.id))
-            case StillDraining(waited_ms, ended, subtasks):
-                self._console.warning(
-                    f"the sources were ended {waited_ms / 1000:.0f} s ago to stop the job, and {ended} of "
-                    f"{subtasks} subtasks have processed what they have; no checkpoint is taken meanwhile. The job "
-                    f"stops when the others have, too; `penstock cancel {self._job.identity.job_id}` ends it before"
-                )
-            case DiscardSegments(paths, directory):
-                if directory is None:
-                    self._job_directory.delete(paths)
-                else:
-                    self._savepoints.discard(directory, paths)
-            case StillPublishing(checkpoint_id, waited_ms):
-                self._console.warning(
-                    f"checkpoint {checkpoint_id} was triggered {waited_ms / 1000:.0f} s ago, and the checkpoint "
-                    "storage has not said yet whether it is published; no other one is published meanwhile"
-                )
+    # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _abort(self, aborted: CheckpointAborted) -> None:
+    def refuse_savepoint(self, savepoint: Savepoint, reason: FailureReason) -> None:
+        self._savepoints.failed(savepoint, _WHY_REFUSED.get(reason, reason))
+
+    def drain_sources(self) -> None:
+        if self._running.id is not None:
+            self._running.broadcast(EndSources(self._running.id))
+
+    def discard(self, paths: Sequence[str], directory: str | None) -> None:
+        if directory is None:
+            self._job_directory.delete(paths)
+        else:
+            self._savepoints.discard(directory, paths)
+
+    def warn_of_draining(self, still: StillDraining) -> None:
+        self._console.warning(
+            f"the sources were ended {still.waited_ms / 1000:.0f} s ago to stop the job, and {still.ended} of "
+            f"{still.subtasks} subtasks have processed what they have; no checkpoint is taken meanwhile. The job "
+            f"stops when the others have, too; `penstock cancel {self._job.identity.job_id}` ends it before"
+        )
+
+    def warn_of_publishing(self, still: StillPublishing) -> None:
+        self._console.warning(
+            f"checkpoint {still.checkpoint_id} was triggered {still.waited_ms / 1000:.0f} s ago, and the checkpoint "
+            "storage has not said yet whether it is published; no other one is published meanwhile"
+        )
+
+    def abort(self, aborted: CheckpointAborted) -> None:
         checkpoint_id, reason, detail = aborted.checkpoint_id, aborted.reason, aborted.detail
         self._triggered.pop(checkpoint_id, None)
         self._history.aborted(checkpoint_id, reason, detail)
@@ -177,7 +161,7 @@ class Checkpoints:
         if self._running.id is not None:
             self._running.broadcast(CheckpointEnded(self._running.id, checkpoint_id, aborted, commits, confirmed))
 
-    def _trigger(self, effect: TriggerCheckpoint) -> None:
+    def trigger(self, effect: TriggerCheckpoint) -> None:
         """Trigger the checkpoint at every slot, unless its sources cannot take part."""
         barrier = effect.barrier
         assert self._running.id is not None and self._running.sources is not None
@@ -195,7 +179,7 @@ class Checkpoints:
         directory = None if effect.savepoint is None else effect.savepoint.directory
         self._running.broadcast(messages.TriggerCheckpoint(self._running.id, barrier, directory))
 
-    def _publish(self, publish: PublishCheckpoint) -> None:
+    def publish(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
         triggered = self._triggered.pop(checkpoint_id)
         self._history.acknowledged(publish)
@@ -296,8 +280,7 @@ class Checkpoints:
 
     def _on_published(self, checkpoint_id: int, outcome: Any) -> None:
         if isinstance(outcome, PublicationError):
-            self._job_directory.is_owner = False
-            self._driver.abandon(str(outcome))
+            self._driver.handle(events.LogLost(str(outcome)))
             return
         checkpoint, result = outcome
         match result:
@@ -314,7 +297,7 @@ class Checkpoints:
                 detail = "a newer one has completed"
                 self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.SUBSUMED, detail))
 
-    def _follow(self, step: Follow, checkpoint_id: int) -> None:
+    def follow(self, step: Follow, checkpoint_id: int) -> None:
         """Take one step for a checkpoint that is in the log now."""
         checkpoint, published = self._published[checkpoint_id]
         metadata = checkpoint.metadata
@@ -335,13 +318,11 @@ class Checkpoints:
                 finish = partial(self._positions.report, metadata.enumerators, metadata.subtasks, self._driver.finish)
                 self._commits.add(_own_committables(metadata), finish)
             case Follow.RETRY_COMMITS:
-                self._commits.retry()
+                self._driver.handle(Retried())
             case Follow.DELETE_UNNEEDED:
                 self._job_directory.delete_unneeded(published)
             case Follow.RELEASE_PREDECESSOR:
                 self._job_directory.unpin_predecessor(checkpoint_id)
-            case Follow.RESCALE:
-                self._rescales.on_published(checkpoint_id)
 
     def _commit_at_end(self, publish: PublishCheckpoint, triggered: _Triggered) -> None:
         self._history.ended_without_entry(publish.barrier.checkpoint_id)

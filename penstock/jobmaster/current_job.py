@@ -29,9 +29,8 @@ from penstock.jobmaster.identity import JobIdentity
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.adaptive_scaling import AdaptiveSettings
 from penstock.protocol.driver.coordinator import CoordinatorSettings
-from penstock.protocol.driver.driver_effects import CheckpointAborted, Effect, FailureCause, TriggerCheckpoint
-from penstock.protocol.driver.driver_events import Event
-from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.driver_effects import CheckpointAborted, FailureCause, TriggerCheckpoint
+from penstock.protocol.driver.driver_machine import DriverMachine, Effect, Event
 from penstock.protocol.driver.lifecycle import LifecycleSettings
 from penstock.protocol.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 from penstock.protocol.restore.given_up import NOTHING, RowsToGiveUp

@@ -18,6 +18,7 @@ from penstock.common.clock import Clock
 from penstock.jobmaster.current_job import CurrentJob
 from penstock.jobmaster.identity import CheckpointToStartFrom
 from penstock.jobmaster.ports import BlockingWork, MasterPorts
+from penstock.protocol.driver.driver_machine import DriverMachine
 from penstock.protocol.log.log_operations import (
     AppendEntry,
     Conversation,
@@ -178,9 +179,11 @@ class JobDirectory:
     def __init__(
         self,
         job: CurrentJob,
+        machine: DriverMachine,
         ports: MasterPorts,
     ) -> None:
         self._job = job
+        self._machine = machine
         self._work = ports.work
         self._clock = ports.clock
         self._open_store = ports.open_store
@@ -201,9 +204,12 @@ class JobDirectory:
                 job.graph.name,
                 ports.limits.log_entries,
             )
-        # Until the fence counts, whatever lies in the directory is another driver's (PROTOCOL.md 11.23).
-        self.is_owner = self.publication is None
         self._sweeps = SweepSchedule(settings.sweep_grace_ms)
+
+    @property
+    def is_owner(self) -> bool:
+        """Return whether this driver may delete what lies in the directory."""
+        return self._machine.owns_log
 
     @property
     def fence(self) -> int:

@@ -14,13 +14,13 @@ from typing import Any
 from penstock.common.configuration import Configuration
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.checkpoints import Checkpoints
-from penstock.jobmaster.commits import CommitFailed, CommitQueue
+from penstock.jobmaster.commits import Commits
 from penstock.jobmaster.current_job import CurrentJob, Driver, JobSettings, restart_strategy
 from penstock.jobmaster.generations import FinalPositions, Generations, RunningGeneration
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.job_directory import JobDirectory
 from penstock.jobmaster.job_ending import JobEnding
-from penstock.jobmaster.job_recovery import START_ELSEWHERE, JobRecovery, damage_text
+from penstock.jobmaster.job_recovery import START_ELSEWHERE, JobRecovery, damage_text, nothing_to_resume
 from penstock.jobmaster.ports import (
     CancelRequested,
     CheckpointRequested,
@@ -38,11 +38,13 @@ from penstock.jobmaster.reports import CheckpointHistory, Reporter
 from penstock.jobmaster.rescales import AdaptiveScheduler, Rescales
 from penstock.jobmaster.savepoints import Savepoints
 from penstock.monitoring.report import JobReport
+from penstock.protocol.driver import commit_order, ending, recovery
 from penstock.protocol.driver import driver_effects as effects
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
-from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.driver_machine import DriverMachine, Effect
 from penstock.protocol.driver.lifecycle import Phase
+from penstock.protocol.driver.published_checkpoints import Follow
 from penstock.protocol.log.publication import to_give_up_rows
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (
@@ -211,21 +213,16 @@ class JobMaster:
             restart_strategy(configuration),
             lambda: 2 * ports.random() - 1,
             [vertex.name for vertex in graph.vertices],
+            has_log=settings.checkpointing,
+            start=None if identity.start_from is None else identity.start_from.path,
         )
         self.lifecycle, self.coordinator = machine.lifecycle, machine.coordinator
         self.history = CheckpointHistory(settings.history_max, identity.directory)
-        self.job_directory = JobDirectory(job, ports)
+        self.job_directory = JobDirectory(job, machine, ports)
         self._driver = driver = Driver(machine, ports.clock, self._execute)
         self._links = ProcessLinks(ports.links)
         self.running = RunningGeneration(self.lifecycle.roster, ports.links)
-        self.commits = CommitQueue(
-            graph,
-            commit_work,
-            ports.clock,
-            settings.coordinator.timeout_ms,
-            self._commit_failed,
-            ports.console.warning,
-        )
+        self.commits = Commits(graph, driver, commit_work, ports.console.warning)
         self.savepoints = self._new_savepoints(savepoint_work)
         self.rescales = Rescales(job, driver, self.running, self._adopt, ports)
         positions = FinalPositions(job, source_work, ports)
@@ -237,7 +234,6 @@ class JobMaster:
             self.commits,
             self.history,
             self.savepoints,
-            self.rescales,
             positions,
             ports,
         )
@@ -247,7 +243,7 @@ class JobMaster:
         self._recovery = JobRecovery(
             job, driver, self.job_directory, self.commits, self.rescales, self._adopt, positions, ports
         )
-        self._ending = JobEnding(job, driver, self._links, self.job_directory, self.commits, self._finished_with, ports)
+        self._ending = JobEnding(job, driver, self.job_directory, self.commits, self._finished_with, ports)
         self._adaptive = None
         if settings.adaptive is not None:
             self._adaptive = AdaptiveScheduler(job, driver, self.rescales, self._adopt, settings.adaptive, ports)
@@ -294,8 +290,7 @@ class JobMaster:
                 self._links.lost(process)
                 self._driver.handle(events.LinkLost(process, detail))
             case CancelRequested(suspends):
-                self._ending.on_cancelled(suspends)
-                self._driver.handle(events.Cancelled())
+                self._driver.handle(events.Cancelled(suspends))
             case CheckpointRequested(answer):
                 self._checkpoints.request(answer)
             case SavepointRequested(order):
@@ -311,8 +306,6 @@ class JobMaster:
         deadlines = [
             self._driver.machine.next_deadline_ms(),
             self.job_directory.next_deadline_ms(),
-            self._ending.next_deadline_ms(),
-            self.commits.next_deadline_ms(),
             self._generations.next_deadline_ms(),
             self.rescales.next_deadline_ms(),
             self.savepoints.next_deadline_ms(),
@@ -328,8 +321,6 @@ class JobMaster:
             self._adaptive.look()
         self._driver.handle(events.TimePassed(self.savepoints.progress_ms), now_ms)
         self.job_directory.on_time(now_ms)
-        self._ending.on_time(now_ms)
-        self.commits.on_time(now_ms)
         self.savepoints.on_time(now_ms)
         self._generations.on_time(now_ms)
         self.refresh()
@@ -341,10 +332,10 @@ class JobMaster:
                 self._adaptive.look()
         self.report = self._reporter.build()
 
-    # ---- effects of the job's life ------------------------------------------------------------------------------
+    # ---- effects: the only match over them ----------------------------------------------------------------------
 
-    def _execute(self, effect: effects.Effect) -> None:
-        """Execute one effect of the machine."""
+    def _execute(self, effect: Effect) -> None:
+        """Execute one effect of the machine: here those of the job's life."""
         slots, links, now_ms = self._ports.slots, self._ports.links, self._clock.monotonic_ms()
         match effect:
             case effects.SubmitSlot(slot):
@@ -361,8 +352,6 @@ class JobMaster:
                     self._links.close(process)
             case effects.CloseLink(process):
                 self._links.close(process)
-            case effects.Prepare():
-                self._recovery.begin()
             case effects.Deploy(generation, members):
                 self._generations.deploy(generation, members)
             case effects.StartRestore(generation):
@@ -375,13 +364,103 @@ class JobMaster:
             case effects.GenerationEnded():
                 self._generations.end()
             case effects.Restarting():
-                self._recovery.supersede()
                 self._reporter.on_restarting(effect, now_ms, self._clock.wall_ms())
                 self._ports.console.warning(effect.text())
-            case effects.SlotsGone(state, error):
-                self._ending.begin(state, error)
             case _:
-                self._checkpoints.execute(effect)
+                self._execute_for_checkpoint(effect)
+
+    def _execute_for_checkpoint(self, effect: Effect) -> None:
+        checkpoints = self._checkpoints
+        match effect:
+            case effects.TriggerCheckpoint():
+                checkpoints.trigger(effect)
+            case effects.PublishCheckpoint():
+                checkpoints.publish(effect)
+            case effects.FollowPublication(Follow.RESCALE, checkpoint_id):
+                self.rescales.on_published(checkpoint_id)
+            case effects.FollowPublication(step, checkpoint_id):
+                checkpoints.follow(step, checkpoint_id)
+            case effects.CheckpointAborted():
+                checkpoints.abort(effect)
+            case effects.SavepointRefused(savepoint, reason):
+                checkpoints.refuse_savepoint(savepoint, reason)
+            case effects.RescaleNotTaken(reason, detail):
+                self.rescales.on_not_taken(reason, detail)
+            case effects.DrainSources():
+                checkpoints.drain_sources()
+            case effects.StillDraining():
+                checkpoints.warn_of_draining(effect)
+            case effects.DiscardSegments(paths, directory):
+                checkpoints.discard(paths, directory)
+            case effects.StillPublishing():
+                checkpoints.warn_of_publishing(effect)
+            case _:
+                self._execute_for_recovery(effect)
+
+    def _execute_for_recovery(self, effect: Effect) -> None:
+        found = self._recovery
+        match effect:
+            case recovery.OpenDirectory():
+                found.open()
+            case recovery.TakeOverLog():
+                found.take_over()
+            case recovery.ReadStart(path):
+                found.read(path)
+            case recovery.FitCheckpoint():
+                found.fit()
+            case recovery.Claim():
+                found.claim()
+            case recovery.QueueCommits(is_last):
+                found.queue_commits(is_last)
+            case recovery.AwaitPublications(attempt):
+                found.await_publications(attempt)
+            case recovery.CheckFiles(attempt):
+                found.check_files(attempt)
+            case recovery.Warn(text):
+                self._ports.console.warning(text)
+            case recovery.AbandonEnded(state):
+                self._driver.abandon(nothing_to_resume(self.job.identity.job_id, state))
+            case _:
+                self._execute_for_commits_and_end(effect)
+
+    def _execute_for_commits_and_end(self, effect: Effect) -> None:
+        commits, end, warn = self.commits, self._ending, self._ports.console.warning
+        match effect:
+            case commit_order.Commit(committables):
+                commits.commit(committables)
+            case commit_order.Confirm(batch):
+                commits.confirm(batch)
+            case commit_order.WarnOfDelay():
+                commits.warn_of_delay(effect)
+            case commit_order.FailForDelay():
+                commits.fail_for_delay(effect)
+            case ending.ReleaseSlots():
+                self._ports.slots.cancel_all()
+                self._links.close_all()
+            case ending.AwaitPublications():
+                end.await_publications()
+            case ending.AwaitCommits():
+                end.report_holdings()
+            case ending.CheckLog():
+                end.check_log()
+            case ending.EndLog(state, keeps):
+                end.end_log(state, keeps)
+            case ending.DeleteAndSweep():
+                end.delete_and_sweep()
+            case ending.LookForNewest():
+                end.look_for_newest()
+            case ending.WarnOfRefusal(cause):
+                warn(f"{cause.summary}; trying again")
+            case ending.GiveUpFinalCommits(attempts, cause):
+                end.give_up(attempts, cause)
+            case ending.WarnOfLoss(detail):
+                warn(detail)
+            case ending.WarnOfSilence():
+                end.warn_of_silence()
+            case ending.Finish():
+                end.finish(effect)
+            case _:
+                raise AssertionError(f"nothing executes {type(effect).__name__}")
 
     # ---- what the parts call, and the owner -----------------------------------------------------------------------
 
@@ -395,18 +474,6 @@ class JobMaster:
         self.job.graph = graph
         self._reporter.on_rescaled(graph)
         self._generations.plan()
-
-    def _commit_failed(self, failed: CommitFailed) -> None:
-        if self.lifecycle.is_over:
-            return
-        if self.lifecycle.is_finishing:
-            self._ending.commit_failed(failed)
-        else:
-            is_final = not failed.restartable
-            cause = FailureCause(
-                failed.summary, failed.traceback, restartable=failed.restartable, keeps_everything=is_final
-            )
-            self._driver.fail(cause)
 
     def _finished_with(self, outcome: JobOutcome) -> None:
         for line in self._reporter.rows_left_out():

@@ -8,7 +8,7 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from penstock.common.options import PipelineOptions, StateRecoveryOptions
 from penstock.graph.compatibility import IncompatibleGraph
 from penstock.graph.fit import fitted_in_steps, left_of, refusal, without_channel_state
 from penstock.graph.job_graph import JobGraph
-from penstock.jobmaster.commits import CommitQueue
+from penstock.jobmaster.commits import Commits
 from penstock.jobmaster.current_job import CurrentJob, Driver, RestorePoint
 from penstock.jobmaster.generations import FinalPositions
 from penstock.jobmaster.identity import CheckpointToStartFrom, JobIdentity, RestoreSourceError
@@ -26,37 +26,15 @@ from penstock.jobmaster.ports import MasterPorts
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.commit_order import committables_of
-from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.recovery import (
-    Abandon,
-    AbandonEnded,
-    AwaitPublications,
-    Begun,
-    CheckFiles,
-    Claim,
-    Effect,
-    Event,
-    Fail,
     Files,
     FilesChecked,
-    FitCheckpoint,
     Fitted,
-    KeepEverything,
     LogTaken,
-    LoseLog,
-    OpenDirectory,
-    Prepared,
     PublicationsIdle,
-    QueueCommits,
-    ReadStart,
-    Recovery,
     Refused,
-    RetryCommits,
     StartRead,
     StoreOpened,
-    Superseded,
-    TakeOverLog,
-    Warn,
 )
 from penstock.protocol.log.publication import LOG_EXISTS, PublicationError, TakenOver, unrestorable
 from penstock.protocol.restore.drained import undrained
@@ -254,7 +232,7 @@ class JobRecovery:
         job: CurrentJob,
         driver: Driver,
         job_directory: JobDirectory,
-        commits: CommitQueue,
+        commits: Commits,
         rescales: Rescales,
         adopt: Callable[[JobGraph], None],
         positions: FinalPositions,
@@ -268,65 +246,23 @@ class JobRecovery:
         self._rescales = rescales
         self._adopt = adopt
         self._ports = ports
-        self._machine = Recovery()
         self._found: RestorePoint | None = None
         """The checkpoint that is to be fitted."""
         self._start: CheckpointToStartFrom | None = None
         """The other job's checkpoint that was read."""
 
-    def begin(self) -> None:
-        """Find the restore point of the next generation; the lifecycle asks for it."""
-        start = self._job.identity.start_from
-        self._handle(Begun(self._job.settings.checkpointing, None if start is None else start.path))
-
-    def supersede(self) -> None:
-        """Ignore the answers that are still to come: the job failed meanwhile, and asks again."""
-        self._handle(Superseded())
-
     # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
-        self._execute(self._machine.handle(event, self._ports.clock.monotonic_ms()))
+    def open(self) -> None:
+        self._job_directory.open(
+            lambda: self._driver.handle(StoreOpened()), lambda error: self._driver.handle(Refused(error))
+        )
 
-    def _execute(self, effects: Iterable[Effect]) -> None:
-        directory, driver = self._job_directory, self._driver
-        for effect in effects:
-            match effect:
-                case OpenDirectory():
-                    directory.open(lambda: self._handle(StoreOpened()), lambda error: self._handle(Refused(error)))
-                case TakeOverLog():
-                    self._take_over()
-                case ReadStart(path):
-                    self._read(path)
-                case FitCheckpoint():
-                    self._fit()
-                case Claim():
-                    if self._job.settings.claim and self._start is not None:
-                        directory.claim(self._start.path)
-                case QueueCommits(is_last):
-                    self._queue_commits(is_last)
-                case AwaitPublications(attempt):
-                    self._await_publications(attempt)
-                case RetryCommits():
-                    self._commits.retry()
-                case CheckFiles(attempt):
-                    self._check_files(attempt)
-                case LoseLog():
-                    directory.is_owner = False
-                case KeepEverything(keeps):
-                    driver.handle(events.EverythingKept(keeps))
-                case Warn(text):
-                    self._ports.console.warning(text)
-                case Prepared():
-                    driver.handle(events.Prepared(directory.fence))
-                case Fail(cause):
-                    driver.fail(FailureCause(cause))
-                case Abandon(error):
-                    driver.abandon(error)
-                case AbandonEnded(state):
-                    driver.abandon(nothing_to_resume(self._job.identity.job_id, state))
+    def claim(self) -> None:
+        if self._job.settings.claim and self._start is not None:
+            self._job_directory.claim(self._start.path)
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
         store, identity = self._job_directory, self._job.identity
         assert store.publication is not None and store.conversations is not None
         start = None if identity.start_from is None else identity.start_from.path
@@ -336,9 +272,8 @@ class JobRecovery:
 
     def _taken_over(self, result: PublicationError | TakenOver) -> None:
         if isinstance(result, PublicationError):
-            self._handle(Refused(str(result), lost_log=True))
+            self._driver.handle(Refused(str(result), lost_log=True))
             return
-        self._job_directory.is_owner = True
         # Without this: an option that several jobs share names checkpoint 7 of one of them, another one begins and is
         # killed behind its own checkpoint 7, and whoever resumes it gives up rows that nobody meant.
         given_up = self._job.settings.without_channel_state.checkpoint_id
@@ -347,12 +282,16 @@ class JobRecovery:
         if metadata is not None:
             self._found = RestorePoint(metadata, encode_metadata(metadata))
         ended_as = None if ended is None else ended.state
-        self._handle(LogTaken(metadata is not None, ended_as, result.had_checkpoints, result.restored_from))
+        self._driver.handle(
+            LogTaken(
+                metadata is not None, ended_as, result.had_checkpoints, result.restored_from, self._job_directory.fence
+            )
+        )
 
-    def _read(self, path: str) -> None:
+    def read(self, path: str) -> None:
         start = CheckpointToStartFrom.parse(path)
         if start is None:
-            self._handle(
+            self._driver.handle(
                 Refused(
                     f"the job's log names {path} as what it started from, which is neither a checkpoint nor a savepoint"
                 )
@@ -361,16 +300,16 @@ class JobRecovery:
 
         def done(result: Any) -> None:
             if isinstance(result, Exception):
-                self._handle(Refused(str(result)))
+                self._driver.handle(Refused(str(result)))
                 return
             self._found, self._start = result, start
-            self._handle(StartRead(result.warning))
+            self._driver.handle(StartRead(result.warning))
 
         open_store, give_up = self._ports.open_store, self._job.settings.without_channel_state
         read = partial(read_start, open_store, start, give_up)
         self._ports.work.submit("read the checkpoint to start from", read, done)
 
-    def _fit(self) -> None:
+    def fit(self) -> None:
         job, driver, point, warn = self._job, self._driver, self._found, self._ports.console.warning
         assert point is not None
         settings, is_adaptive = job.settings, job.settings.adaptive is not None
@@ -381,7 +320,7 @@ class JobRecovery:
             )
         except IncompatibleGraph as error:
             text = refusal(error, point.metadata.checkpoint_id, settings.without_channel_state)
-            self._handle(Refused(text))
+            self._driver.handle(Refused(text))
             return
         if lost is not None:
             warn(lost)
@@ -397,9 +336,9 @@ class JobRecovery:
         if slots != driver.lifecycle.roster.slots and not driver.lifecycle.is_over:
             driver.handle(events.SlotsNeeded(slots))
             driver.handle(events.Resized(slots))
-        self._handle(Fitted(metadata.is_final, point.root is None, self._holds_files()))
+        self._driver.handle(Fitted(metadata.is_final, point.root is None, self._holds_files()))
 
-    def _queue_commits(self, is_last: bool) -> None:
+    def queue_commits(self, is_last: bool) -> None:
         point = self._job.restore_point
         assert point is not None
         committables = committables_of(point.metadata)
@@ -419,12 +358,12 @@ class JobRecovery:
         else:
             self._commits.add(committables)
 
-    def _await_publications(self, attempt: int) -> None:
+    def await_publications(self, attempt: int) -> None:
         lifecycle, conversations = self._driver.lifecycle, self._job_directory.conversations
 
         def idle() -> None:
             needs_slots = not (lifecycle.is_over or lifecycle.is_finishing)
-            self._handle(PublicationsIdle(attempt, needs_slots, self._holds_files()))
+            self._driver.handle(PublicationsIdle(attempt, needs_slots, self._holds_files()))
 
         if conversations is None:
             idle()
@@ -436,7 +375,7 @@ class JobRecovery:
         has_directory = self._job_directory.store is not None and self._job.identity.directory is not None
         return has_directory and (point is None or point.root is None)
 
-    def _check_files(self, attempt: int) -> None:
+    def check_files(self, attempt: int) -> None:
         point, store, lifecycle = self._job.restore_point, self._job_directory.store, self._driver.lifecycle
         directory, retained = self._job.identity.directory, self._job_directory.retained_paths
         metadata = None if point is None else point.metadata
@@ -446,7 +385,7 @@ class JobRecovery:
             files = Files.COMPLETE if result is None else Files.DAMAGED
             if isinstance(result, Exception):
                 files = Files.REMOVED if isinstance(result, StoreRemoved) else Files.UNREACHABLE
-            self._handle(FilesChecked(attempt, files, str(result or ""), lifecycle.is_over))
+            self._driver.handle(FilesChecked(attempt, files, str(result or ""), lifecycle.is_over))
 
         def look() -> str | None:
             check_log(store)

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from penstock.jobmaster.current_job import Driver
-from penstock.protocol.driver import commit_order
+from penstock.protocol.driver import commit_order, recovery
 from penstock.protocol.driver import driver_effects as effects
 from penstock.protocol.driver import driver_events as events
-from penstock.protocol.driver.commit_order import CommitOrder, CommitState, committables_of, without_committables
+from penstock.protocol.driver.commit_order import CommitState, committables_of, without_committables
 from penstock.protocol.driver.coordinator import CoordinatorSettings
-from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.driver_machine import DriverMachine, Effect
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
 from penstock.protocol.driver.published_checkpoints import Follow, PublishedKind
 from penstock.protocol.driver.restarts import FixedDelay
@@ -140,7 +140,6 @@ class ModelDriver:
         self.world, self.name, self._names_earlier = world, name, names_earlier
         self.is_dead = False
         self.publication = Publication(name, 1)
-        self.order = CommitOrder(FOREVER_MS)
         self.talks: deque[tuple[Any, Callable[[Any], None]]] = deque()
         self.talk: tuple[Conversing, Callable[[Any], None]] | None = None
         self.slots: dict[int, Slot] = {}
@@ -150,10 +149,11 @@ class ModelDriver:
         """For each generation of the job's owner: the checkpoint that it restored, and the newest one in the log."""
         self._published: tuple[NewCheckpoint, Published] | None = None
         self._batches = 0
-        self._waits_for_log = False
+        self._waiting_attempt: int | None = None
+        """The attempt of a recovery that waits until nothing is published."""
         lifecycle = LifecycleSettings(SLOTS, FOREVER_MS, FOREVER_MS, FOREVER_MS, FOREVER_MS, FOREVER_MS)
         coordinator = CoordinatorSettings(FOREVER_MS, 0.0, TIMEOUT_MS, 2, 0, tolerable)
-        machine = DriverMachine(lifecycle, coordinator, FixedDelay(1_000_000, 0.0), lambda: 0.0)
+        machine = DriverMachine(lifecycle, coordinator, FixedDelay(1_000_000, 0.0), lambda: 0.0, has_log=True)
         clock: Any = world
         self.driver = Driver(machine, clock, self._execute)
         self.machine = machine
@@ -165,10 +165,10 @@ class ModelDriver:
     # ---- steps --------------------------------------------------------------------------------------------------
 
     def start(self, resume: bool) -> None:
+        self._resumes = resume
         self.driver.handle(events.Started())
         for slot in range(SLOTS):
             self.driver.handle(events.Registered(Register(slot, 1, 0, f"{self.name}-{slot}", 1, "host", 1, "3", "0")))
-        self._begin(self.publication.take_over(resume=resume), self._taken_over)
 
     def step_log(self, fault: str) -> None:
         """Carry one operation on the log out, with a fault of the store."""
@@ -197,8 +197,10 @@ class ModelDriver:
         committables, self.commit = self.commit, None
         for committable in committables if succeeds else committables[:1]:
             self.world.committed.setdefault(committable.data, set()).add(committable.checkpoint_id)
-        answer = commit_order.Committed() if succeeds else commit_order.Refused()
-        self._commits(self.order.handle(answer, self.world.now_ms))
+        answer = (
+            commit_order.Committed() if succeeds else commit_order.Refused(effects.FailureCause("the sink is full"))
+        )
+        self.driver.handle(answer)
 
     def fail(self) -> None:
         if not self.is_dead:
@@ -248,7 +250,7 @@ class ModelDriver:
             raise conversing.error
         done(conversing.error or conversing.result)
         self._start_next()
-        self._prepare_if_idle()
+        self._answer_if_idle()
 
     def _taken_over(self, result: Any) -> None:
         if isinstance(result, PublicationError):
@@ -257,36 +259,40 @@ class ModelDriver:
         assert isinstance(result, TakenOver)
         self.driver.handle(events.IdsUsed(result.next_checkpoint_id))
         self.restore = result.metadata
-        if result.metadata is not None:
-            self._add(committables_of(result.metadata))
+        self.driver.handle(recovery.LogTaken(result.metadata is not None, fence=self.fence))
 
-    def _prepare_if_idle(self) -> None:
-        if self._waits_for_log and self.publication.fence is not None and self.talk is None and not self.talks:
-            self._waits_for_log = False
-            self._commits(self.order.handle(commit_order.Retried(), self.world.now_ms))
-            self.driver.handle(events.Prepared(self.publication.fence))
+    def _answer_if_idle(self) -> None:
+        attempt = self._waiting_attempt
+        if attempt is not None and self.talk is None and not self.talks:
+            self._waiting_attempt = None
+            self.driver.handle(recovery.PublicationsIdle(attempt, needs_slots=True, holds_files=True))
 
     # ---- commits ------------------------------------------------------------------------------------------------
 
     def _add(self, committables: Sequence[Committable]) -> None:
         self._batches += 1
-        added = commit_order.Added(self._batches, tuple(committables))
-        self._commits(self.order.handle(added, self.world.now_ms))
-
-    def _commits(self, decided: Sequence[Any]) -> None:
-        for effect in decided:
-            if isinstance(effect, commit_order.Commit):
-                self.commit = effect.committables
-            elif isinstance(effect, commit_order.ReportRefusal):
-                self.driver.fail(effects.FailureCause("the sink could not commit"))
+        self.driver.handle(commit_order.Added(self._batches, tuple(committables)))
 
     # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _execute(self, effect: effects.Effect) -> None:
+    def _execute(self, effect: Effect) -> None:
         match effect:
-            case effects.Prepare():
-                self._waits_for_log = True
-                self._prepare_if_idle()
+            case recovery.OpenDirectory():
+                self.driver.handle(recovery.StoreOpened())
+            case recovery.TakeOverLog():
+                self._begin(self.publication.take_over(resume=self._resumes), self._taken_over)
+            case recovery.FitCheckpoint():
+                self.driver.handle(recovery.Fitted(is_final=False, is_own=True, holds_files=True))
+            case recovery.QueueCommits():
+                assert self.restore is not None
+                self._add(committables_of(self.restore))
+            case recovery.AwaitPublications(attempt):
+                self._waiting_attempt = attempt
+                self._answer_if_idle()
+            case recovery.CheckFiles(attempt):
+                self.driver.handle(recovery.FilesChecked(attempt, recovery.Files.COMPLETE))
+            case commit_order.Commit(committables):
+                self.commit = committables
             case effects.Deploy(generation, members):
                 restored = 0 if self.restore is None else self.restore.checkpoint_id
                 if self.world.owner == self.name:
@@ -329,7 +335,7 @@ class ModelDriver:
         metadata = Metadata(
             FORMAT_VERSION, "job", "name", number, publish.generation.fence, publish.generation.counter, self.name, 0,
             False, [], [], list(named.values()), without_committables(subtasks, self.publication.newest_id), [],
-            self.order.unconfirmed, False,
+            self.machine.commits.unconfirmed, False,
         )  # fmt: skip
         data = f"{number}-{self.name}".encode()
         self.world.store.by_data[data] = metadata
@@ -376,4 +382,4 @@ class ModelDriver:
 
     @property
     def is_settled(self) -> bool:
-        return self.order.state is CommitState.IDLE
+        return self.machine.commits.state is CommitState.IDLE

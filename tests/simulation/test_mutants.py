@@ -175,13 +175,13 @@ def a_taken_id_is_a_failure(patch: Patch) -> None:
 
 @breaks("11.10b")
 def commits_come_before_the_log_entry(patch: Patch) -> None:
-    publish = checkpoints.Checkpoints._publish
+    publish = checkpoints.Checkpoints.publish
 
     def early(self: Any, effect: Any) -> None:
         self._commits.add([c for ack in effect.acks for s in ack.subtasks for c in s.committables])
         publish(self, effect)
 
-    patch(checkpoints.Checkpoints, "_publish", early)
+    patch(checkpoints.Checkpoints, "publish", early)
 
 
 @breaks("11.10a")

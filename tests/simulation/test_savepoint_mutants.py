@@ -138,14 +138,14 @@ def a_stop_is_published_although_the_job_restarts(patch: Patch) -> None:
 
 @breaks("11.14c")
 def the_next_driver_names_no_savepoint(patch: Patch) -> None:
-    queue_commits = job_recovery.JobRecovery._queue_commits
+    queue_commits = job_recovery.JobRecovery.queue_commits
 
     def silent(self: Any, is_last: bool) -> None:
         point = self._job.restore_point
         self._job.restore_point = replace(point, metadata=msgspec.structs.replace(point.metadata, savepoint=None))
         queue_commits(self, is_last)
 
-    patch(job_recovery.JobRecovery, "_queue_commits", silent)
+    patch(job_recovery.JobRecovery, "queue_commits", silent)
 
 
 @breaks("11.21b")

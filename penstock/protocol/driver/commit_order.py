@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.patience import Patience
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
 from penstock.protocol.values.metadata import Committable, Metadata, SubtaskSnapshot
@@ -78,7 +79,9 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Reports that a sink could not commit."""
+    """Reports that a sink could not commit. Not `cause.restartable`: every later attempt would fail, too."""
+
+    cause: FailureCause
 
 
 class TimePassed(msgspec.Struct, frozen=True):
@@ -102,6 +105,8 @@ class Confirm(msgspec.Struct, frozen=True):
 
 class ReportRefusal(msgspec.Struct, frozen=True):
     """Report the failed attempt: the job fails over, or pauses at its end."""
+
+    cause: FailureCause
 
 
 class WarnOfDelay(msgspec.Struct, frozen=True):
@@ -135,13 +140,13 @@ class _Batch:
 class CommitOrder:
     """Orders the commits of one driver. `timeout_ms`: how long one commit may take."""
 
-    def __init__(self, timeout_ms: float) -> None:
+    def __init__(self, timeout_ms: float, story: Story | None = None) -> None:
         self._patience = Patience(timeout_ms)
         self._batches: deque[_Batch] = deque()
         self._started_ms = 0.0
         self._warn_at_ms: float | None = None
         self.state = CommitState.IDLE
-        self.story = Story()
+        self.story = story or Story()
 
     @property
     def unconfirmed(self) -> list[Committable]:
@@ -172,9 +177,9 @@ class CommitOrder:
                 confirmed: list[Effect] = [Confirm(self._batches.popleft().number)]
                 confirmed += self._continue(now_ms)
                 return confirmed if self.state is CommitState.COMMITTING else [*confirmed, NotifyIdle()]
-            case Refused():
+            case Refused(cause):
                 self._rest(CommitState.STUCK)
-                return [ReportRefusal(), NotifyIdle()]
+                return [ReportRefusal(cause), NotifyIdle()]
             case TimePassed():
                 return self._look_at_the_clock(now_ms)
 

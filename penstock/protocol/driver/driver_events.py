@@ -18,13 +18,6 @@ class Started(msgspec.Struct, frozen=True):
     """Starts the job."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """Reports that the restore point of the next generation is known. `fence`: the position
-    from which the log is ours."""
-
-    fence: int
-
-
 class Registered(msgspec.Struct, frozen=True):
     """Reports a process that has come."""
 
@@ -123,7 +116,9 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """Ends the job, because a user asks for it."""
+    """Ends the job, because a user asks for it. `suspends`: only this driver ends, and the log says nothing of it."""
+
+    suspends: bool = False
 
 
 class Abandoned(msgspec.Struct, frozen=True):
@@ -132,10 +127,16 @@ class Abandoned(msgspec.Struct, frozen=True):
     error: str
 
 
-class EverythingKept(msgspec.Struct, frozen=True):
-    """Reports whether the end of the job must delete nothing, because what it restores could not be read."""
+class LogLost(msgspec.Struct, frozen=True):
+    """Reports that another driver owns the job: this one fails it, and deletes nothing."""
 
-    keeps: bool
+    error: str
+
+
+class CommitOverdue(msgspec.Struct, frozen=True):
+    """Reports a commit that does not return. Nothing can stop it, so it is not repeated."""
+
+    cause: FailureCause
 
 
 # ---- events of checkpoints ------------------------------------------------------------------------------------------
@@ -232,7 +233,6 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 Event = (
     Started
-    | Prepared
     | Registered
     | LinkLost
     | SlotConnected
@@ -251,7 +251,8 @@ Event = (
     | Finished
     | Cancelled
     | Abandoned
-    | EverythingKept
+    | LogLost
+    | CommitOverdue
     | Running
     | BacklogChanged
     | CheckpointAsked

@@ -1,10 +1,10 @@
-"""Decides for the driver of one job: its life and its checkpoints, in one machine with one door.
+"""Decides for the driver of one job: its life, its checkpoints, its commits, recoveries and end, behind one door.
 
 `handle` takes one event, and returns the effects in the order in which they are to be executed. What one part decides
-may be an event for the other: the end of a generation ends its checkpoints, and too many failed checkpoints fail the
-generation. Such an event never calls into a part that is still deciding. It waits in a queue, at the place of its
-cause, and the queue is empty when `handle` returns. So effects are in the order of their causes, and no part is entered
-twice.
+may be an event for another: the end of a generation ends its checkpoints, too many failed checkpoints fail the
+generation, a finished recovery lets the job start, and a commit that fails ends what runs. Such an event never calls
+into a part that is still deciding. It waits in a queue, at the place of its cause, and the queue is empty when `handle`
+returns. So effects are in the order of their causes, and no part is entered twice.
 
 What executing an effect brings about is a further event, which the caller hands over once `handle` has returned.
 """
@@ -13,36 +13,49 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from enum import Enum
 
+from penstock.protocol.driver import commit_order, driver_effects, driver_events, ending, recovery
 from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver.commit_order import CommitOrder, CommitState
 from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
 from penstock.protocol.driver.driver_effects import (
     CheckpointAborted,
-    Effect,
     FailJob,
     FailureCause,
     FollowPublication,
     GenerationEnded,
+    Prepare,
+    Restarting,
+    SlotsGone,
 )
-from penstock.protocol.driver.driver_events import Event
+from penstock.protocol.driver.ending import Ending
 from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow
+from penstock.protocol.driver.recovery import Recovery
 from penstock.protocol.driver.restarts import RestartStrategy
 from penstock.protocol.machine import Story
+from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Decline, SlotAck
 
+Event = driver_events.Event | recovery.Event | commit_order.Event | ending.Event
+Effect = driver_effects.Effect | recovery.Effect | commit_order.Effect | ending.Effect
 
-@dataclass(frozen=True)
-class _LookAtCheckpoints:
-    """Lets the coordinator look at the clock, once all that the passed time means for the generation is decided."""
+
+class _Look(Enum):
+    """Lets a part look at the clock, once all that the passed time means for those before it is decided."""
+
+    CHECKPOINTS = "checkpoints"
+    END = "end"
+    COMMITS = "commits"
 
 
 class DriverMachine:
     """Decides about one job. `vertex_names`: by vertex number, for messages. `jitter` returns the caller's next random
-    number in [-1, 1].
+    number in [-1, 1]. `has_log`: the job takes checkpoints. `start`: the checkpoint that the user named to start from.
 
-    `lifecycle` and `coordinator` may be read by everybody; only `handle` changes them.
+    Its parts and flags may be read by everybody; only `handle` changes them.
     """
 
     def __init__(
@@ -52,49 +65,138 @@ class DriverMachine:
         strategy: RestartStrategy,
         jitter: Callable[[], float],
         vertex_names: Sequence[str] = (),
+        has_log: bool = False,
+        start: str | None = None,
     ) -> None:
+        self._has_log, self._start = has_log, start
         self.story = Story()
+        self.owns_log = not has_log
+        """True from the fence that counts to the first sign of another owner: what lies in the directory is ours.
+        Without this: a driver that was slow deletes what its successor needs (PROTOCOL.md 11.23)."""
+        self.fence = 0
+        """The position from which the log is ours."""
+        self.suspends = False
+        """True if only this driver ends: the log says nothing of it, and another one continues the job."""
         self.keeps_everything = False
         """True if the job's end deletes nothing, whatever the settings say."""
         self.lifecycle = Lifecycle(lifecycle, strategy, jitter, self.story)
         self.coordinator = CheckpointCoordinator(coordinator, vertex_names=vertex_names, story=self.story)
+        self.recovery = Recovery(self.story)
+        self.commits = CommitOrder(coordinator.timeout_ms, self.story)
+        self.ending = Ending(self.story)
+        self._when_committed: Effect | None = None
+        """An effect that waits until nothing is being committed."""
 
     def next_deadline_ms(self) -> float | None:
         """Return the deadline of `TimePassed`; None: never."""
-        deadlines = (self.lifecycle.next_deadline_ms(), self.coordinator.next_deadline_ms())
+        deadlines = [part.next_deadline_ms() for part in (self.lifecycle, self.coordinator, self.ending, self.commits)]
         return min((t for t in deadlines if t is not None), default=None)
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return the effects, in order. Raises `IllegalEvent`."""
-        waiting: deque[Effect | _LookAtCheckpoints] = deque(self._decide(event, now_ms))
+        waiting: deque[Effect | _Look] = deque(self._decide(event, now_ms))
         effects: list[Effect] = []
         while waiting:
             effect = waiting.popleft()
+            following: Sequence[Effect] | None
             match effect:
-                case FailJob(message, planned):
-                    cause = FailureCause(message, planned=planned)
-                    waiting.extendleft(reversed(self.lifecycle.on_failure(None, cause, now_ms)))
-                case GenerationEnded(cause=ended):
-                    effects.append(effect)
-                    waiting.extendleft(reversed(self.coordinator.on_stopped(now_ms, detail=ended)))
                 case CheckpointAborted():
                     fails_job = any(isinstance(behind, FailJob) for behind in waiting)
-                    effects.append(replace(effect, fails_job=fails_job))
-                case FollowPublication(Follow.COUNT_PROGRESS):
-                    self.lifecycle.restarts.on_checkpoint_completed()
-                case FollowPublication(Follow.NEED_NO_SLOTS):
-                    self.lifecycle.on_finishing()
-                case FollowPublication(Follow.COMPLETE | Follow.COMPLETE_LAST, checkpoint_id):
-                    is_final = effect.step is Follow.COMPLETE_LAST
-                    completed = self.coordinator.on_published(checkpoint_id, is_final, now_ms)
-                    waiting.extendleft(reversed(completed))
-                case _LookAtCheckpoints():
-                    waiting.extendleft(reversed(self.coordinator.on_time(now_ms)))
+                    following = [replace(effect, fails_job=fails_job)]
+                    effects += following
+                    continue
+                case _Look():
+                    following = self._look(effect, now_ms)
                 case _:
-                    effects.append(effect)
+                    following = self._decide_on_effect(effect, now_ms)
+                    if following is None or isinstance(effect, _TOLD_AND_FOLLOWED):
+                        effects.append(effect)
+            waiting.extendleft(reversed(following or ()))
         return effects
 
-    def _decide(self, event: Event, now_ms: float) -> Sequence[Effect | _LookAtCheckpoints]:
+    def _look(self, look: _Look, now_ms: float) -> Sequence[Effect]:
+        match look:
+            case _Look.CHECKPOINTS:
+                return self.coordinator.on_time(now_ms)
+            case _Look.END if _is_due(self.ending.next_deadline_ms(), now_ms):
+                return self.ending.handle(ending.TimePassed(), now_ms)
+            case _Look.COMMITS if _is_due(self.commits.next_deadline_ms(), now_ms):
+                return self.commits.handle(commit_order.TimePassed(), now_ms)
+        return ()
+
+    # ---- what one part decides for another ----------------------------------------------------------------------
+
+    def _decide_on_effect(self, effect: Effect, now_ms: float) -> Sequence[Effect] | None:
+        """Return the consequences of an effect that is an event for another part; None: it is for the caller."""
+        life = self.lifecycle
+        match effect:
+            case FailJob(message, planned):
+                return self._fail(None, FailureCause(message, planned=planned), now_ms)
+            case GenerationEnded(cause=ended):
+                return self.coordinator.on_stopped(now_ms, detail=ended)
+            case FollowPublication(step, checkpoint_id):
+                return self._follow(step, checkpoint_id, now_ms)
+            case Prepare():
+                return self.recovery.handle(recovery.Begun(self._has_log, self._start), now_ms)
+            case Restarting():
+                return self.recovery.handle(recovery.Superseded(), now_ms)
+            case SlotsGone(state, error):
+                return self.ending.handle(ending.SlotsGone(state, error), now_ms)
+            case recovery.Prepared():
+                return life.on_prepared(self.fence, now_ms)
+            case recovery.Fail(summary):
+                return self._fail(None, FailureCause(summary), now_ms)
+            case recovery.Abandon(error):
+                return self._abandon(error, now_ms)
+            case recovery.LoseLog() | ending.WarnOfLoss():
+                self.owns_log = False
+            case recovery.KeepEverything(keeps):
+                self.keeps_everything = keeps
+            case recovery.RetryCommits() | ending.RetryFinalCommits():
+                return self.commits.handle(commit_order.Retried(), now_ms)
+            case commit_order.ReportRefusal(cause):
+                return self._decide_on_failed_commit(cause, now_ms)
+            case commit_order.NotifyIdle() if self.commits.state is not CommitState.COMMITTING:
+                waited, self._when_committed = self._when_committed, None
+                return [] if waited is None else [waited]
+            case commit_order.NotifyIdle():
+                return []
+            case ending.AwaitCommits() if self.commits.state is CommitState.COMMITTING:
+                self._when_committed = effect
+            case _:
+                return None
+        return []
+
+    def _follow(self, step: Follow, checkpoint_id: int, now_ms: float) -> Sequence[Effect] | None:
+        match step:
+            case Follow.COUNT_PROGRESS:
+                self.lifecycle.restarts.on_checkpoint_completed()
+            case Follow.NEED_NO_SLOTS:
+                self.lifecycle.on_finishing()
+            case Follow.COMPLETE | Follow.COMPLETE_LAST:
+                return self.coordinator.on_published(checkpoint_id, step is Follow.COMPLETE_LAST, now_ms)
+            case _:
+                return None
+        return []
+
+    def _decide_on_failed_commit(self, cause: FailureCause, now_ms: float) -> Sequence[Effect]:
+        if self.lifecycle.is_over:
+            return []
+        if self.lifecycle.is_finishing:
+            return self.ending.handle(ending.FinalCommitRefused(cause), now_ms)
+        return self._fail(None, replace(cause, keeps_everything=not cause.restartable), now_ms)
+
+    def _fail(self, generation: Generation | None, cause: FailureCause, now_ms: float) -> Sequence[Effect]:
+        self.keeps_everything |= cause.keeps_everything
+        return self.lifecycle.on_failure(generation, cause, now_ms)
+
+    def _abandon(self, error: str, now_ms: float) -> Sequence[Effect]:
+        self.keeps_everything = True
+        return self.lifecycle.abandon(error, now_ms)
+
+    # ---- events -------------------------------------------------------------------------------------------------
+
+    def _decide(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
         life, coordinator = self.lifecycle, self.coordinator
         match event:
             case SlotAck():
@@ -104,11 +206,9 @@ class DriverMachine:
             case events.TimePassed(progress_ms):
                 looked = life.on_time(now_ms)
                 coordinator.pending.on_progress(progress_ms)
-                return [*looked, _LookAtCheckpoints()]
+                return [*looked, *_Look]
             case events.Started():
                 return life.start(now_ms)
-            case events.Prepared(fence):
-                return life.on_prepared(fence, now_ms)
             case events.Registered(register):
                 return life.on_register(register, now_ms)
             case events.LinkLost(process, detail):
@@ -124,8 +224,7 @@ class DriverMachine:
             case events.Restoring(process, names):
                 life.processes.on_restoring(process, names)
             case events.Failed(cause, generation):
-                self.keeps_everything |= cause.keeps_everything
-                return life.on_failure(generation, cause, now_ms)
+                return self._fail(generation, cause, now_ms)
             case _:
                 return self._decide_on_request(event, now_ms)
         return []
@@ -150,13 +249,16 @@ class DriverMachine:
                 life.on_finishing()
             case events.Finished():
                 return life.finish(now_ms)
-            case events.Cancelled():
+            case events.Cancelled(suspends):
+                # A job that is about to be suspended can still be cancelled, until it is decided what its log says.
+                if not life.is_over or not (suspends or self.ending.is_decided):
+                    self.suspends = suspends
                 return life.cancel(now_ms)
-            case events.EverythingKept(keeps):
-                self.keeps_everything = keeps
+            case events.LogLost(error):
+                self.owns_log = False
+                return self._abandon(error, now_ms)
             case events.Abandoned(error):
-                self.keeps_everything = True
-                return life.abandon(error, now_ms)
+                return self._abandon(error, now_ms)
             case _:
                 return self._decide_on_checkpoint(event, now_ms)
         return []
@@ -188,4 +290,46 @@ class DriverMachine:
                 return coordinator.on_not_published(checkpoint_id, reason, detail, now_ms)
             case events.IdsUsed(next_checkpoint_id):
                 coordinator.skip_ids_to(next_checkpoint_id)
+            case _:
+                return self._decide_on_answer(event, now_ms)
         return []
+
+    def _decide_on_answer(self, event: Event, now_ms: float) -> Sequence[Effect]:
+        """Handle the answers to effects of the recovery, of commits and of the job's end."""
+        match event:
+            case commit_order.Added() | commit_order.Retried() | commit_order.Committed() | commit_order.Refused():
+                return self.commits.handle(event, now_ms)
+            case events.CommitOverdue(cause):
+                return self._decide_on_failed_commit(cause, now_ms)
+            case recovery.LogTaken(fence=fence):
+                self.owns_log, self.fence = True, fence
+                return self.recovery.handle(event, now_ms)
+            case ending.LogChecked(lost):
+                self.owns_log = self.owns_log and lost is None
+                return self.ending.handle(event, now_ms)
+            case (
+                ending.NothingPublishing()
+                | ending.CommitsIdle()
+                | ending.LogEnded()
+                | ending.Swept()
+                | ending.NewestLookedFor()
+            ):
+                return self.ending.handle(event, now_ms)
+            case (
+                recovery.Refused()
+                | recovery.StoreOpened()
+                | recovery.StartRead()
+                | recovery.Fitted()
+                | recovery.PublicationsIdle()
+                | recovery.FilesChecked()
+            ):
+                return self.recovery.handle(event, now_ms)
+        raise AssertionError(f"{type(event).__name__} comes from inside of the machine")
+
+
+_TOLD_AND_FOLLOWED = (GenerationEnded, Restarting, ending.WarnOfLoss)
+"""The effects that are an event for another part, and for the caller."""
+
+
+def _is_due(deadline_ms: float | None, now_ms: float) -> bool:
+    return deadline_ms is not None and deadline_ms <= now_ms

@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.patience import Patience
 from penstock.protocol.driver.row_folders import Release, released_at_end
 from penstock.protocol.machine import Cell, MachineState, Story, Table, step
@@ -133,7 +134,7 @@ class NewestLookedFor(msgspec.Struct, frozen=True):
 class FinalCommitRefused(msgspec.Struct, frozen=True):
     """Reports that the last commits, which need no slot any more, have failed once more."""
 
-    may_retry: bool
+    cause: FailureCause
 
 
 class TimePassed(msgspec.Struct, frozen=True):
@@ -181,11 +182,14 @@ class RetryFinalCommits(msgspec.Struct, frozen=True):
 class WarnOfRefusal(msgspec.Struct, frozen=True):
     """Warn that the final commits are retried after a pause."""
 
+    cause: FailureCause
+
 
 class GiveUpFinalCommits(msgspec.Struct, frozen=True):
     """Fail the job for good: its output waits for a later driver."""
 
     attempts: int
+    cause: FailureCause
 
 
 class WarnOfLoss(msgspec.Struct, frozen=True):
@@ -240,15 +244,20 @@ Effect = (
 class Ending:
     """Ends one job in one driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, story: Story | None = None) -> None:
         self.state = EndingState.RUNNING
-        self.story = Story()
+        self.story = story or Story()
         self._verdict: tuple[str, str | None] = ("", None)
         self._keeps = self._log_is_ended = False
         self._holdings: Holdings | None = None
         self._commit_failures = 0
         self._patience = Patience(STORAGE_TIMEOUT_MS)
         self._retry_commit_at_ms: float | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether it is decided what the log says of the end."""
+        return self.state not in (_RUNNING, _PUBLISHING, _COMMITTING)
 
     def next_deadline_ms(self) -> float | None:
         """Return the deadline of `TimePassed`; None: never."""
@@ -288,8 +297,8 @@ class Ending:
                 return self._look()
             case NewestLookedFor(is_gone):
                 return self._finish(is_resumable=not is_gone)
-            case FinalCommitRefused(may_retry):
-                return self._refused(may_retry, now_ms)
+            case FinalCommitRefused(cause):
+                return self._refused(cause, now_ms)
             case TimePassed():
                 return self._look_at_the_clock(now_ms)
 
@@ -324,12 +333,12 @@ class Ending:
     def _has_retained(self) -> bool:
         return self._holdings is not None and self._holdings.has_retained()
 
-    def _refused(self, may_retry: bool, now_ms: float) -> list[Effect]:
+    def _refused(self, cause: FailureCause, now_ms: float) -> list[Effect]:
         self._commit_failures += 1
-        if may_retry and self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
+        if cause.restartable and self._commit_failures < FINAL_COMMIT_ATTEMPTS_MAX:
             self._retry_commit_at_ms = now_ms + FINAL_COMMIT_PAUSE_MS
-            return [WarnOfRefusal()]
-        return [GiveUpFinalCommits(self._commit_failures)]
+            return [WarnOfRefusal(cause)]
+        return [GiveUpFinalCommits(self._commit_failures, cause)]
 
     def _look_at_the_clock(self, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []

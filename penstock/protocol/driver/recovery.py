@@ -122,13 +122,14 @@ class StoreOpened(msgspec.Struct, frozen=True):
 class LogTaken(msgspec.Struct, frozen=True):
     """Reports that this driver owns the log. `has_checkpoint`: its newest one. `ended`: how the job ended before;
     `had_checkpoints`: some that were deleted. `restored_from`: where the job had started from, if it has completed no
-    checkpoint since.
+    checkpoint since. `fence`: the position from which the log is ours.
     """
 
     has_checkpoint: bool
     ended: str | None = None
     had_checkpoints: bool = False
     restored_from: str | None = None
+    fence: int = 0
 
 
 class StartRead(msgspec.Struct, frozen=True):
@@ -275,9 +276,9 @@ Effect = (
 class Recovery:
     """Decides the recoveries of one job in one driver, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, story: Story | None = None) -> None:
         self.state = RecoveryState.FRESH
-        self.story = Story()
+        self.story = story or Story()
         self._attempt = 0
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:

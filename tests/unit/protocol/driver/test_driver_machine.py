@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from penstock.protocol.driver import commit_order, ending, recovery
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.coordinator import CoordinatorPhase, CoordinatorSettings
 from penstock.protocol.driver.driver_effects import (
@@ -12,18 +14,17 @@ from penstock.protocol.driver.driver_effects import (
     FailureCause,
     FollowPublication,
     GenerationEnded,
-    Prepare,
     Restarting,
     StartRun,
     TriggerCheckpoint,
 )
-from penstock.protocol.driver.driver_machine import DriverMachine
+from penstock.protocol.driver.driver_machine import DriverMachine, Event
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
 from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow, PublishedKind
 from penstock.protocol.driver.restarts import FixedDelay
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
-from penstock.protocol.values.metadata import Segment, SubtaskSnapshot
+from penstock.protocol.values.metadata import Committable, Segment, SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason
 from tests.unit.protocol.driver.started_lifecycle import register
 
@@ -32,15 +33,18 @@ G1, G2 = Generation(7, 1), Generation(7, 2)
 
 def machine(**coordinator: Any) -> DriverMachine:
     settings = CoordinatorSettings(**{"interval_ms": 100.0, **coordinator})
-    return DriverMachine(LifecycleSettings(2), settings, FixedDelay(9, 50.0), lambda: 0.0, ["source"])
+    return DriverMachine(LifecycleSettings(2), settings, FixedDelay(9, 50.0), lambda: 0.0, ["source"], has_log=True)
 
 
-def start(driver: DriverMachine, generation: Generation, now_ms: float) -> list[Any]:
-    """Let the job gather its slots, and run."""
+FIRST = (recovery.StoreOpened(), recovery.LogTaken(has_checkpoint=False, fence=7))
+
+
+def start(driver: DriverMachine, generation: Generation, now_ms: float, found: Sequence[Event] = FIRST) -> list[Any]:
+    """Let the job gather its slots, and run. `found`: the answers of its recovery."""
     effects: list[Any] = []
-    brought_up: list[events.Event] = [
+    brought_up: list[Event] = [
         *(events.Registered(register(slot, f"p{slot}")) for slot in range(2)),
-        events.Prepared(7),
+        *found,
         *(events.SlotConnected(f"p{slot}", generation) for slot in range(2)),
         *(events.SlotRestored(f"p{slot}", generation) for slot in range(2)),
         events.Running(generation, frozenset({0, 1}), 2, 0.9, False),
@@ -100,13 +104,14 @@ def test_there_is_one_deadline_and_one_story() -> None:
     assert driver.next_deadline_ms() == min(life_ms, coordinator_ms)
     driver.handle(events.Failed(FailureCause("it broke"), G1), 5.0)
     effects = driver.handle(events.TimePassed(), 60.0)
-    assert [type(e) for e in effects] == [Prepare]
+    assert effects == [recovery.AwaitPublications(3)]
+    found = [recovery.PublicationsIdle(3, needs_slots=True, holds_files=False)]
     told = driver.story.text()
     assert "restored (a slot)  restoring → running: StartRun" in told
     assert "stopped (the JobMaster)  running → stopped" in told
     for slot in range(2):
         driver.handle(events.SlotLeft(f"p{slot}", G1), 61.0)
-    assert any(isinstance(e, StartRun) for e in start(driver, G2, 62.0)), "the next generation runs"
+    assert any(isinstance(e, StartRun) for e in start(driver, G2, 62.0, found)), "the next generation runs"
 
 
 def published(driver: DriverMachine, kind: PublishedKind) -> list[Any]:
@@ -155,11 +160,66 @@ def test_the_machine_knows_whether_the_end_of_the_job_deletes_nothing() -> None:
     driver = running()
     driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
     assert not driver.keeps_everything
-    driver.handle(events.EverythingKept(True), 4.0)
-    driver.handle(events.EverythingKept(False), 5.0)
-    assert not driver.keeps_everything, "the storage could be read again"
+    for now_ms, files, keeps in [(60.0, recovery.Files.UNREACHABLE, True), (120.0, recovery.Files.COMPLETE, False)]:
+        [awaited] = driver.handle(events.TimePassed(), now_ms)
+        assert isinstance(awaited, recovery.AwaitPublications)
+        driver.handle(recovery.PublicationsIdle(awaited.attempt, needs_slots=True, holds_files=True), now_ms)
+        driver.handle(recovery.FilesChecked(awaited.attempt, files, "a file"), now_ms)
+        assert driver.keeps_everything is keeps, "until the storage can be read again"
     driver.handle(events.Failed(FailureCause("a file is damaged", restartable=False, keeps_everything=True)), 6.0)
     assert driver.keeps_everything and driver.lifecycle.is_over
     abandoned = running()
     abandoned.handle(events.Abandoned("the store is gone"), 3.0)
     assert abandoned.keeps_everything
+
+
+def test_the_machine_knows_whether_the_log_is_its_own() -> None:
+    driver = machine()
+    driver.handle(events.Started(), 0.0)
+    assert not driver.owns_log, "until its fence counts, another driver may own what lies in the directory"
+    driver.handle(recovery.StoreOpened(), 1.0)
+    driver.handle(recovery.LogTaken(has_checkpoint=False, fence=7), 1.0)
+    assert driver.owns_log and driver.fence == 7
+    driver.handle(events.LogLost("another driver has fenced the log"), 2.0)
+    assert not driver.owns_log and driver.keeps_everything and driver.lifecycle.is_over
+    refused = machine()
+    refused.handle(events.Started(), 0.0)
+    refused.handle(recovery.StoreOpened(), 1.0)
+    refused.handle(recovery.Refused("taken over", lost_log=True), 1.0)
+    assert not refused.owns_log and refused.lifecycle.is_over
+
+
+A = Committable("sink", b"a", 1)
+
+
+def test_a_commit_that_fails_ends_the_generation_and_is_retried_by_the_recovery() -> None:
+    driver = running()
+    assert driver.handle(commit_order.Added(1, (A,)), 3.0) == [commit_order.Commit((A,))]
+    effects = driver.handle(commit_order.Refused(FailureCause("the sink is full")), 4.0)
+    assert [type(e) for e in effects[:2]] == [GenerationEnded, Restarting]
+    [awaited] = driver.handle(events.TimePassed(), 60.0)
+    assert isinstance(awaited, recovery.AwaitPublications)
+    idle = recovery.PublicationsIdle(awaited.attempt, needs_slots=True, holds_files=False)
+    assert driver.handle(idle, 61.0) == [commit_order.Commit((A,))]
+
+
+def test_a_final_commit_that_fails_is_tried_again_without_slots() -> None:
+    driver = running()
+    driver.handle(commit_order.Added(1, (A,)), 3.0)
+    driver.handle(events.Finishing(), 3.0)
+    full = FailureCause("the sink is full")
+    assert driver.handle(commit_order.Refused(full), 4.0) == [ending.WarnOfRefusal(full)]
+    retry_ms = 4.0 + ending.FINAL_COMMIT_PAUSE_MS
+    assert commit_order.Commit((A,)) in driver.handle(events.TimePassed(), retry_ms)
+
+
+def test_the_end_waits_for_the_commit_that_is_under_way() -> None:
+    driver = running()
+    driver.handle(commit_order.Added(1, (A,)), 3.0)
+    driver.handle(events.Cancelled(suspends=True), 4.0)
+    effects = [e for slot in range(2) for e in driver.handle(events.SlotLeft(f"p{slot}", Generation(99, 0)), 5.0)]
+    assert effects[-2:] == [ending.ReleaseSlots(), ending.AwaitPublications()]
+    assert driver.handle(ending.NothingPublishing(), 6.0) == []
+    driver.handle(events.Cancelled(), 7.0)
+    assert not driver.suspends, "it can still be cancelled"
+    assert driver.handle(commit_order.Committed(), 8.0) == [commit_order.Confirm(1), ending.AwaitCommits()]

@@ -22,6 +22,7 @@ from penstock.protocol.driver import (
 )
 from penstock.protocol.driver.commit_order import CommitOrder, CommitState
 from penstock.protocol.driver.coordinator import COORDINATOR_TABLE
+from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.ending import Ending, EndingState, Holdings
 from penstock.protocol.driver.pending_checkpoints import CHECKPOINT_TABLE
 from penstock.protocol.driver.recovery import Files, Recovery, RecoveryState
@@ -131,7 +132,7 @@ def test_commits_go_one_after_the_other_in_the_order_of_the_log() -> None:
 def test_a_refused_commit_stays_at_the_head_until_it_is_retried() -> None:
     order = CommitOrder(60_000.0)
     order.handle(commit_order.Added(1, (A,)), 0.0)
-    assert names(order.handle(commit_order.Refused(), 0.0)) == ["ReportRefusal", "NotifyIdle"]
+    assert names(order.handle(commit_order.Refused(FailureCause("full")), 0.0)) == ["ReportRefusal", "NotifyIdle"]
     assert order.handle(commit_order.Added(2, (B,)), 0.0) == [], "nothing overtakes it"
     assert order.handle(commit_order.Retried(), 0.0) == [commit_order.Commit((A,))]
     assert order.handle(commit_order.Retried(), 0.0) == [], "it is under way"
@@ -280,14 +281,15 @@ def test_a_driver_that_was_suspended_gives_the_storage_its_time_again() -> None:
 
 
 def test_final_commits_are_tried_five_times_with_a_pause() -> None:
-    machine = Ending()
+    machine, again = Ending(), FailureCause("busy")
     for attempt in range(1, ending.FINAL_COMMIT_ATTEMPTS_MAX):
-        assert names(machine.handle(ending.FinalCommitRefused(True), attempt * 10_000.0)) == ["WarnOfRefusal"]
+        assert names(machine.handle(ending.FinalCommitRefused(again), attempt * 10_000.0)) == ["WarnOfRefusal"]
         at_ms = machine.next_deadline_ms()
         assert at_ms == attempt * 10_000.0 + ending.FINAL_COMMIT_PAUSE_MS
         assert names(machine.handle(ending.TimePassed(), at_ms)) == ["RetryFinalCommits"]
-    assert machine.handle(ending.FinalCommitRefused(True), 0.0) == [ending.GiveUpFinalCommits(5)]
-    assert Ending().handle(ending.FinalCommitRefused(False), 0.0) == [ending.GiveUpFinalCommits(1)]
+    assert machine.handle(ending.FinalCommitRefused(again), 0.0) == [ending.GiveUpFinalCommits(5, again)]
+    never = FailureCause("no such table", restartable=False)
+    assert Ending().handle(ending.FinalCommitRefused(never), 0.0) == [ending.GiveUpFinalCommits(1, never)]
 
 
 # ---- recovery -------------------------------------------------------------------------------------------------------
