@@ -96,13 +96,15 @@ def message_of(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     return joined(batches).serialize()
 
 
-def compact(batch: pa.RecordBatch, parent_bytes: int, batch_bytes: int | None = None) -> pa.RecordBatch:
-    """Return `batch`, copied if it is a small slice of a large parent, which it would keep in memory as long as it
-    waits. `batch_bytes`: its own size, if known already.
+def compact(batch: pa.RecordBatch, parent_bytes: int) -> tuple[pa.RecordBatch, int]:
+    """Return `batch` and its size, copied if it is a small slice of a large parent, which it would keep in memory as
+    long as it waits.
     """
-    if (batch.nbytes if batch_bytes is None else batch_bytes) * _RETAINED_MAX >= parent_bytes:
-        return batch
-    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    batch_bytes = batch.nbytes
+    if batch_bytes * _RETAINED_MAX >= parent_bytes:
+        return batch, batch_bytes
+    batch = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    return batch, batch.nbytes
 
 
 def as_messages(captured: Sequence[CapturedRows], schema: pa.Schema) -> Iterator[tuple[int, int, Any]]:

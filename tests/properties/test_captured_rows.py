@@ -142,6 +142,6 @@ def test_a_restore_reads_back_the_interval_and_trims_the_rest(data: st.DataObjec
 def test_a_small_slice_that_waits_holds_little_more_than_its_own(rows: int, start: int, length: int) -> None:
     parent = batch_of(range(rows))
     piece = parent.slice(min(start, rows - 1), length)
-    kept = compact(piece, parent.nbytes)
+    kept, _ = compact(piece, parent.nbytes)
     assert kept.equals(piece)
     assert kept.get_total_buffer_size() <= 16 * piece.nbytes + 2_048

@@ -193,22 +193,21 @@ class OutputChannel:
         """
         if not self.queue:
             return None
-        head = self.queue[0]
-        if not isinstance(head, Data):
+        element = self.queue[0]
+        if not isinstance(element, Data):
             self.queue.popleft()
-            if isinstance(head, Event):
-                self.handed = head.number + 1
-                return head
-            age_ms = now_ms - self._triggered_ms[head.barrier.checkpoint_id]
-            self._forget(head.barrier)
-            return AlignedBarrier(self.id, head.position, msgspec.structs.replace(head.barrier, age_ms=age_ms))
+            if isinstance(element, Event):
+                self.handed = element.number + 1
+                return element
+            age_ms = now_ms - self._triggered_ms[element.barrier.checkpoint_id]
+            self._forget(element.barrier)
+            return AlignedBarrier(self.id, element.position, msgspec.structs.replace(element.barrier, age_ms=age_ms))
         if self.sent_bytes >= self.limit_bytes:
             return None
-        size_bytes, rows = 0, 0
+        first, size_bytes, rows = element.first, 0, 0
         joined_bytes = min(max(joined_bytes, self._joined_frame_bytes), self.limit_bytes - self.sent_bytes)
         payloads: list[Any] = []
-        while self.queue and isinstance(self.queue[0], Data):
-            element = self.queue[0]
+        while self.queue and isinstance(element := self.queue[0], Data):
             if payloads and size_bytes + element.size_bytes > joined_bytes:
                 break
             self.queue.popleft()
@@ -217,11 +216,11 @@ class OutputChannel:
             rows += element.rows
         self.queued_bytes -= size_bytes
         self.sent_bytes += size_bytes
-        self.handed = head.first + rows
+        self.handed = first + rows
         wanted_bytes = 0
         if self.queued_bytes:
             wanted_bytes = self._wanted_bytes = self.sent_bytes + self.queued_bytes
-        return Data(self.id, head.first, rows, size_bytes, self._join(payloads), wanted_bytes)
+        return Data(self.id, first, rows, size_bytes, self._join(payloads), wanted_bytes)
 
 
 @dataclass(slots=True)
@@ -321,16 +320,16 @@ class InputChannel:
 
     def apply_rows(self, rows: int) -> None:
         """Record that `rows` more rows of the head have been applied."""
-        head = self.queue[0]
-        if not isinstance(head, Data) or self._head_taken + rows > head.rows:
+        element = self.queue[0]
+        if not isinstance(element, Data) or self._head_taken + rows > element.rows:
             raise ProtocolError(f"channel {self.id}: {rows} rows applied that are not there")
         self.applied += rows
         self._head_taken += rows
-        if self._head_taken == head.rows:
+        if self._head_taken == element.rows:
             self.queue.popleft()
             self._head_taken = 0
-            self.queued_bytes -= head.size_bytes
-            self.applied_bytes += head.size_bytes
+            self.queued_bytes -= element.size_bytes
+            self.applied_bytes += element.size_bytes
             self.changed(self)
 
     def apply_event(self) -> InBandEvent:

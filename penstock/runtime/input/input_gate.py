@@ -161,11 +161,11 @@ class InputGate:
         if index is None:
             return None
         channel = self.channels[index]
-        head = channel.head()
-        if isinstance(head, Data):
+        element = channel.head()
+        if isinstance(element, Data):
             opened = self._open.get(index)
-            return opened if opened is not None else self._opened(index, channel, head)
-        if isinstance(head, AlignedBarrier):
+            return opened if opened is not None else self._opened(index, channel, element)
+        if isinstance(element, AlignedBarrier):
             return BarrierReached(index, channel.pass_barrier().barrier)
         return GateEvent(index, channel.apply_event(), recovered=False)
 
@@ -184,23 +184,23 @@ class InputGate:
         return self.channels[index].head() is not None
 
     def _poll_layer(self, layer: Layer) -> OpenBatch | GateEvent:
-        head = layer.head()
-        if not isinstance(head, RecoveredRows):
+        element = layer.head()
+        if not isinstance(element, RecoveredRows):
             return GateEvent(layer.channel, layer.apply_event(), recovered=True, virtual=layer.virtual)
         opened = self._open_layer
         if opened is None:
-            batch = as_batch(head.payload, self._schemas[layer.channel])
+            batch = as_batch(element.payload, self._schemas[layer.channel])
             opened = OpenBatch(batch, self.edge_of[layer.channel], layer, batch.nbytes, self._decoder)
             opened.start = layer.head_skip
             self._open_layer = opened
         return opened
 
-    def _opened(self, index: int, channel: InputChannel, head: Data) -> OpenBatch:
-        batch = as_batch(head.payload, self._schemas[index])
-        if batch.num_rows != head.rows:
-            found = f"a frame of {head.rows} rows holds a batch of {batch.num_rows}"
+    def _opened(self, index: int, channel: InputChannel, element: Data) -> OpenBatch:
+        batch = as_batch(element.payload, self._schemas[index])
+        if batch.num_rows != element.rows:
+            found = f"a frame of {element.rows} rows holds a batch of {batch.num_rows}"
             raise ProtocolError(f"channel {channel.id}: {found}")
-        opened = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, head.size_bytes, self._decoder)
+        opened = self._open[index] = OpenBatch(batch, self.edge_of[index], channel, element.size_bytes, self._decoder)
         return opened
 
     def applied(self, opened: OpenBatch, rows: int) -> None:

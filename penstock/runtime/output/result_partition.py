@@ -108,7 +108,10 @@ class ResultPartition:
         """
         if rows is None and self.router.needs_rows:
             rows = self._type.decode(batch)
-        emitted_bytes = self._enqueue(self.router.route(batch, rows), batch, batch_bytes, now_ms)
+        batches = self.router.route(batch, rows)
+        # A router gives the batch itself to all that get rows, or to none.
+        are_whole = bool(batches) and batches[0][1] is batch
+        emitted_bytes = self._enqueue(batches, batch_bytes, are_whole, now_ms)
         if not self.router.holds:
             self._held_since_ms = None
         elif self._held_since_ms is None:
@@ -120,22 +123,22 @@ class ResultPartition:
         snapshot."""
         if self._held_since_ms is None:
             return
-        parts = self.router.flush_held()
-        self._enqueue(parts, None, sum(part.nbytes for _, part in parts), self._held_since_ms)
+        batches = self.router.flush_held()
+        self._enqueue(batches, sum(batch.nbytes for _, batch in batches), False, self._held_since_ms)
         self._held_since_ms = None
 
-    def _enqueue(self, parts: Routed, batch: pa.RecordBatch | None, batch_bytes: int, since_ms: float) -> int:
-        """Queue routed rows; return their bytes. `batch`, of `batch_bytes`: what `parts` are slices of, or None.
-        `since_ms`: when they began to wait.
+    def _enqueue(self, batches: Routed, parent_bytes: int, are_whole: bool, since_ms: float) -> int:
+        """Queue routed rows; return their bytes. `parent_bytes`: of the batch that they are slices of, or, if
+        `are_whole`, that each of them is. `since_ms`: when they began to wait.
         """
         emitted_bytes = 0
-        for position, part in parts:
-            part_bytes = batch_bytes if part is batch else part.nbytes
-            if (compacted := compact(part, batch_bytes, part_bytes)) is not part:
-                part, part_bytes = compacted, compacted.nbytes
-            emitted_bytes += part_bytes
-            size_bytes = part_bytes + FRAME_OVERHEAD_BYTES
-            self.channels[position].enqueue_rows(part.num_rows, size_bytes, part)
+        for position, batch in batches:
+            batch_bytes = parent_bytes
+            if not are_whole:
+                batch, batch_bytes = compact(batch, parent_bytes)
+            emitted_bytes += batch_bytes
+            size_bytes = batch_bytes + FRAME_OVERHEAD_BYTES
+            self.channels[position].enqueue_rows(batch.num_rows, size_bytes, batch)
             self.queued_bytes += size_bytes
             if self._oldest_ms[position] is None:
                 self._oldest_ms[position] = since_ms

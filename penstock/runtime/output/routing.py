@@ -68,14 +68,14 @@ class _InTurn(Router):
 
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None) -> Routed:
         count, consumers = batch.num_rows, self._consumers
-        routed: Routed = []
+        batches: Routed = []
         start = 0
         for nth in range(min(count, consumers)):
             end = count * (nth + 1) // min(count, consumers)
-            routed.append(((self._next + nth) % consumers, batch.slice(start, end - start)))
+            batches.append(((self._next + nth) % consumers, batch.slice(start, end - start)))
             start = end
-        self._next = (self._next + len(routed)) % consumers
-        return routed
+        self._next = (self._next + len(batches)) % consumers
+        return batches
 
 
 class _Scattered(Router):
@@ -186,7 +186,7 @@ class _ByPartials(_ByColumns):
 
     def route(self, batch: pa.RecordBatch, rows: list[Any] | None, given: pa.RecordBatch | None = None) -> Routed:
         route = super().route
-        return [part for partials in self._partial.add(batch) for part in route(partials, None, batch)]
+        return [routed for partials in self._partial.add(batch) for routed in route(partials, None, batch)]
 
     @property
     def holds(self) -> bool:
@@ -194,7 +194,7 @@ class _ByPartials(_ByColumns):
 
     def flush_held(self) -> Routed:
         route = super().route
-        return [part for partials in self._partial.flush_held() for part in route(partials, None)]
+        return [routed for partials in self._partial.flush_held() for routed in route(partials, None)]
 
 
 class _Custom(Router):

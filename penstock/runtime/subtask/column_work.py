@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterator
 
 from penstock.common.clock import Clock
@@ -55,27 +56,27 @@ class ColumnWork:
         started_ms = self._clock.undisturbed_ms() if portion.started_ms is None else portion.started_ms
         opened, generation, before = portion.opened, self._generation, self._output.emitted_bytes
         batch = portion.batch if opened is None else opened.batch.slice(opened.start, portion.rows)
-        emit = self._output.emit
-        if generation is None:
-            for tag, made in self.chain.run(batch):
-                emit(made, None, tag)
-        else:
+        rows, stamps = portion.rows, None
+        if generation is not None:
             if opened is None:
                 portion, stamps = portion.with_times(generation.of_batch)
-                if not (batch := portion.batch).num_rows:  # no row has a time
+                batch, rows = portion.batch, portion.rows
+                if not rows:  # no row has a time
                     generation.on_finished(portion.finished_splits)
                     self.applied.add(0, None, self._clock.undisturbed_ms() - started_ms, 0, portion.left_out)
                     return
             else:
                 stamps = generation.of_batch(batch)
             batch = with_timestamps(batch.select(list(range(len(portion.type.schema)))), stamps)
-            for tag, made in self.chain.run(batch):
-                emit(made, None, tag)
-            generation.on_rows(portion.split, lambda: portion.type.decode(batch), stamps)
+        decode, batches = partial(portion.type.decode, batch), self.chain.run(batch)
+        for tag, batch in batches:
+            self._output.emit(batch, None, tag)
+        if generation is not None:
+            generation.on_rows(portion.split, decode, stamps)
             generation.on_finished(portion.finished_splits)
         busy_ms = self._clock.undisturbed_ms() - started_ms
         emitted_bytes = self._output.emitted_bytes - before
-        self.applied.add(batch.num_rows, opened, busy_ms, emitted_bytes, portion.left_out)
+        self.applied.add(rows, opened, busy_ms, emitted_bytes, portion.left_out)
 
     def resume(self) -> None:
         """Do nothing: no slice is ever left in the middle."""
