@@ -21,8 +21,8 @@ from penstock.protocol.values.key_encoding import encode
 from penstock.protocol.values.metadata import Segment
 from penstock.state.backend import EncodedState, StateError, StoredState
 from penstock.state.choice import row_backend
-from penstock.state.rocksdb.changed_keys import NOTED_BYTES_MAX
 from penstock.state.rocksdb.database import Batch, Database
+from penstock.state.rocksdb.disk_table import NOTED_BYTES_MAX
 from penstock.state.rocksdb.rocksdb_backend import RocksDBStateBackend
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings, local_directories
 from penstock.storage.local_directory import LocalDirectory
