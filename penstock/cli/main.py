@@ -304,9 +304,7 @@ def info(
 
 
 @app.command()
-def options(
-    word: Annotated[str, typer.Argument(help="Only options with this in their key or meaning.")] = "",
-) -> None:
+def options(word: Annotated[str, typer.Argument(help="Only options with this in their key or meaning.")] = "") -> None:
     """List options: key, type, default, meaning."""
     from penstock.common.options import option_table
 

@@ -186,7 +186,7 @@ def _print_examples(state: StateDifference) -> None:
     if state.declared is not None:
         _console.print(
             f"'{state.name}' of '{state.operator}' is {state.declared[0]} in the first, {state.declared[1]} in the "
-            "second, so only keys were compared",
+            "second, so only keys were compared"
         )
     for kind, examples in state.examples.items():
         if examples:

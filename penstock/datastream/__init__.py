@@ -4,11 +4,7 @@ from typing import TYPE_CHECKING
 
 from penstock.common.job_client import JobClient
 from penstock.common.missing_names import advising_getattr
-from penstock.common.options.modes import (
-    CheckpointingMode,
-    ExternalizedCheckpointRetention,
-    RuntimeExecutionMode,
-)
+from penstock.common.options.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
 from penstock.datastream._streams.execution import Executor, register_executor
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (

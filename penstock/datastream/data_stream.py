@@ -1516,9 +1516,7 @@ class BroadcastConnectedStream:
         return self.non_broadcast_stream.get_execution_environment()
 
     def process(
-        self,
-        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
-        output_type: TypeInformation | None = None,
+        self, func: BroadcastProcessFunction | KeyedBroadcastProcessFunction, output_type: TypeInformation | None = None
     ) -> SingleOutputStreamOperator:
         """Apply a function that keeps broadcast state, which the rows of the broadcast stream change.
 

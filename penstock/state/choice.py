@@ -12,10 +12,7 @@ from penstock.state.backend import KeyedStateBackend
 from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.ttl import WallClock, system_wall_ms
 
-BACKENDS = {
-    "hashmap": "penstock.state.heap.hash_map",
-    "rocksdb": "penstock.state.rocksdb.rocksdb_backend",
-}
+BACKENDS = {"hashmap": "penstock.state.heap.hash_map", "rocksdb": "penstock.state.rocksdb.rocksdb_backend"}
 """The module of each backend, by its value of `state.backend.type`: it has the functions of `BackendModule`, and is
 imported when a job asks for it."""
 

@@ -39,10 +39,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
     """
 
     def __init__(
-        self,
-        max_parallelism: int,
-        operator_names: Mapping[str, str] | None = None,
-        wall_ms: WallClock = system_wall_ms,
+        self, max_parallelism: int, operator_names: Mapping[str, str] | None = None, wall_ms: WallClock = system_wall_ms
     ) -> None:
         super().__init__(operator_names)
         self._max_parallelism = max_parallelism

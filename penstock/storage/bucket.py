@@ -127,10 +127,7 @@ class BucketStore:
     def stat(self, path: str) -> Found:
         name = self._name(path)
         found = self._requests.call(
-            "read",
-            path,
-            lambda: self._obstore.head(self._client, name),
-            ask_why=lambda: self._first_byte(path),
+            "read", path, lambda: self._obstore.head(self._client, name), ask_why=lambda: self._first_byte(path)
         )
         return Found(path, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"] or "")
 

@@ -10,15 +10,7 @@ from typing import Any, Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.common.row_types.columns import (
-    ENCODING_ERRORS,
-    ColumnType,
-    RefusedValue,
-    integers,
-    reason,
-    shown,
-    whole,
-)
+from penstock.common.row_types.columns import ENCODING_ERRORS, ColumnType, RefusedValue, integers, reason, shown, whole
 from penstock.common.row_types.row import Row, RowKind
 from penstock.common.row_types.type_information import RESERVED_COLUMNS, RowTypeError
 

@@ -10,13 +10,7 @@ from penstock.connectors.base.connector_errors import (
     SourceError,
 )
 from penstock.connectors.base.sink import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from penstock.connectors.base.source import (
-    NotReady,
-    ReaderContext,
-    Source,
-    SourceReader,
-    SplitEnumerator,
-)
+from penstock.connectors.base.source import NotReady, ReaderContext, Source, SourceReader, SplitEnumerator
 from penstock.connectors.base.splits import FixedSplitEnumerator, decode_split, encode_split
 
 __all__ = [

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 
 from penstock.connectors.base import SourceChanged, SourceError
 from penstock.connectors.files.input_file import InputFile
-from penstock.connectors.files.stored_listing import (
-    NOTHING_AT,
-    NOTHING_IN,
-    NOTHING_MATCHES,
-    is_hidden,
-    stored_files,
-)
+from penstock.connectors.files.stored_listing import NOTHING_AT, NOTHING_IN, NOTHING_MATCHES, is_hidden, stored_files
 from penstock.storage.location import is_local, location
 from penstock.storage.store import StoreError
 from penstock.storage.store_settings import DEFAULT_SETTINGS, StoreSettings

@@ -118,9 +118,7 @@ class FileSource(Source):
 
     @staticmethod
     def for_parquet(
-        *paths: str,
-        columns: Sequence[str] | None = None,
-        lossy_timestamps: LossyTimestamps = LossyTimestamps.REFUSE,
+        *paths: str, columns: Sequence[str] | None = None, lossy_timestamps: LossyTimestamps = LossyTimestamps.REFUSE
     ) -> FileSource:
         """Make a source of Parquet files.
 

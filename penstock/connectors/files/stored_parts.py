@@ -27,13 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from penstock.connectors.base import OutputGone, RefusedRecord, SinkError
-from penstock.connectors.files.file_parts import (
-    OF_A_SAVEPOINT,
-    FileCommittable,
-    PartNames,
-    leftovers,
-    pattern_of_final,
-)
+from penstock.connectors.files.file_parts import OF_A_SAVEPOINT, FileCommittable, PartNames, leftovers, pattern_of_final
 from penstock.connectors.files.part_directory import PartDirectory
 from penstock.storage.local_directory import LocalDirectory
 from penstock.storage.opening import open_store

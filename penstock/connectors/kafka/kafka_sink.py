@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.base import (
-    Committer,
-    DeliveryGuarantee,
-    Sink,
-    SinkError,
-    SinkWriter,
-    WriterContext,
-)
+from penstock.connectors.base import Committer, DeliveryGuarantee, Sink, SinkError, SinkWriter, WriterContext
 from penstock.connectors.kafka.client import (
     CALL_LIMIT_S,
     ClientErrors,

@@ -317,11 +317,5 @@ class KafkaSourceBuilder:
             raise ValueError("committed_offsets() are those of a consumer group: set_group_id(...)")
         assert self._subscription is not None and self._schema is not None
         return KafkaSource(
-            self._properties,
-            self._subscription,
-            self._schema,
-            self._start,
-            self._stop,
-            self._bounded,
-            self._malformed,
+            self._properties, self._subscription, self._schema, self._start, self._stop, self._bounded, self._malformed
         )

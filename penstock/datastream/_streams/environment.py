@@ -9,11 +9,7 @@ from typing import Any, Protocol
 from penstock.common.configuration import Configuration, OptionWarning
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution_result import JobExecutionResult
-from penstock.common.options import (
-    CheckpointingOptions,
-    OptionError,
-    StateBackendOptions,
-)
+from penstock.common.options import CheckpointingOptions, OptionError, StateBackendOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind
 

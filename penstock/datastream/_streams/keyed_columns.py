@@ -74,11 +74,7 @@ def window_aggregates(
     window: list[tuple[str, ColumnType]] = [(WINDOW_START, scalar.LONG), (WINDOW_END, scalar.LONG)]
     output_type = _output_type(rows, keys, window, aggregates, types)
     spec = WindowAggregateSpec(
-        keys=keys,
-        aggregates=aggregates,
-        assigner=assigner,
-        allowed_lateness_ms=allowed_lateness_ms,
-        late_tag=late_tag,
+        keys=keys, aggregates=aggregates, assigner=assigner, allowed_lateness_ms=allowed_lateness_ms, late_tag=late_tag
     )
     assert rows is not None  # a stream that is keyed by columns has columns
     inputs = stream._inputs

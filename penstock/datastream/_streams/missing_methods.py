@@ -26,11 +26,7 @@ _KEYED = {
     "max_by": "max_by({value!r})",
 }
 """The methods that only keyed streams have, each with an example."""
-_KEYED_BY_COLUMNS = {
-    "aggregate": "aggregate(total=sum_({value!r}))",
-    "count": "count()",
-    "mean": "mean({value!r})",
-}
+_KEYED_BY_COLUMNS = {"aggregate": "aggregate(total=sum_({value!r}))", "count": "count()", "mean": "mean({value!r})"}
 _WINDOWED_BY_COLUMNS = {
     **_KEYED_BY_COLUMNS, "sum": _KEYED["sum"], "min": _KEYED["min"], "max": _KEYED["max"],
 }  # fmt: skip

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Callable
 from penstock.common.configuration import Configuration
 from penstock.common.job_execution import CheckpointFailed, RescaleFailed, SavepointFailed
 from penstock.common.job_id import JobID
-from penstock.common.options import (
-    CheckpointingOptions,
-    HeartbeatOptions,
-    PenstockOptions,
-    SlotOptions,
-)
+from penstock.common.options import CheckpointingOptions, HeartbeatOptions, PenstockOptions, SlotOptions
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.identity import JobIdentity, is_available, look_whether_over
 from penstock.jobmaster.ports import (

@@ -169,10 +169,7 @@ class Progress:
     """
 
     def __init__(
-        self,
-        terminal: Terminal,
-        report: Callable[[], JobReport | None],
-        may_show: Callable[[], bool] = lambda: True,
+        self, terminal: Terminal, report: Callable[[], JobReport | None], may_show: Callable[[], bool] = lambda: True
     ) -> None:
         self._terminal = terminal
         self._report = report

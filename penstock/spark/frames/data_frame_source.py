@@ -48,10 +48,7 @@ _PARQUET_OPTIONS = {
     "parquet.column.statistics.enabled": "false",
     "parquet.page.write-checksum.enabled": "false",
 }
-_WITHOUT_CHECKSUMS = {
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-}
+_WITHOUT_CHECKSUMS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 # Written as Arrow reads Parquet: no INT96, no calendar of before 1582.
 _PARQUET_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

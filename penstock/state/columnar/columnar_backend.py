@@ -94,11 +94,7 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
     """
 
     def __init__(
-        self,
-        operator_names: Mapping[str, str] | None = None,
-        *,
-        incremental: bool = False,
-        limits: Limits = USUAL,
+        self, operator_names: Mapping[str, str] | None = None, *, incremental: bool = False, limits: Limits = USUAL
     ) -> None:
         super().__init__(operator_names)
         self._limits = limits

@@ -12,12 +12,7 @@ from penstock.state import state_sizes
 from penstock.state.chains import ChainedRestore, Named, unchained
 from penstock.state.changes import KeyChanges, Since
 from penstock.state.cleanup import Found, Pace
-from penstock.state.codecs import (
-    RestoredRun,
-    StateCodec,
-    decode_batch,
-    decode_keys,
-)
+from penstock.state.codecs import RestoredRun, StateCodec, decode_batch, decode_keys
 from penstock.state.columnar.columnar_backend import ColumnarStateBackend
 from penstock.state.heap.hash_map_snapshot import HashMapSnapshot, TableAtBarrier
 from penstock.state.heap.tables import ChangedEntries, ChangedValues, KeptEntries, StateTable, TableSnapshot

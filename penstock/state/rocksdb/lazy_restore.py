@@ -105,11 +105,7 @@ class LazyRestore:
     # ---- loading ------------------------------------------------------------------------------------------------
 
     def begin(
-        self,
-        table: LoadedTable,
-        chain: LazyChain,
-        decode: Callable[[bytes], Entries],
-        new_prefix: Callable[[], bytes],
+        self, table: LoadedTable, chain: LazyChain, decode: Callable[[bytes], Entries], new_prefix: Callable[[], bytes]
     ) -> None:
         """Begin to load the state of a table. Its later runs, and the first part of it, are loaded at once: then it is
         known that the state fits what the program declares. Raises `StateError`, `StoreError`.

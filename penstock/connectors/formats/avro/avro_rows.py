@@ -13,10 +13,7 @@ from penstock.connectors.base import SinkError
 from penstock.connectors.formats.avro.avro_decoding import decode_records
 from penstock.connectors.formats.avro.avro_encoding import check_type, encode_records
 from penstock.connectors.formats.avro.avro_types import AvroSchema, AvroType
-from penstock.connectors.messages.decoding import (
-    ColumnarDeserializationSchema,
-    MessageDecoder,
-)
+from penstock.connectors.messages.decoding import ColumnarDeserializationSchema, MessageDecoder
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
 
 

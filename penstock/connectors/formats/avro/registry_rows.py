@@ -17,11 +17,7 @@ from penstock.connectors.formats.avro.avro_encoding import encode_records
 from penstock.connectors.formats.avro.avro_rows import check_rows
 from penstock.connectors.formats.avro.avro_types import AvroSchema, avro_library, other_unit
 from penstock.connectors.formats.avro.schema_registry import RegistrySettings, SchemaRegistry, UnknownSchema
-from penstock.connectors.messages.decoding import (
-    ColumnarDeserializationSchema,
-    MessageDecoder,
-    RefusedMessage,
-)
+from penstock.connectors.messages.decoding import ColumnarDeserializationSchema, MessageDecoder, RefusedMessage
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
 
 _HEADER = struct.Struct(">bi")

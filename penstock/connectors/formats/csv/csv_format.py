@@ -16,22 +16,10 @@ from penstock.common.row_types.composite_types import ListType, RowType
 from penstock.common.row_types.scalar_types import BIG_DEC, BIG_INT
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import MalformedRecord, SinkError
-from penstock.connectors.files.file_formats import (
-    FileReadFormat,
-    FileShape,
-    FileWriteFormat,
-    OpenFile,
-    PartWriter,
-)
+from penstock.connectors.files.file_formats import FileReadFormat, FileShape, FileWriteFormat, OpenFile, PartWriter
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MalformedRows
-from penstock.connectors.files.record_file import (
-    Indices,
-    RecordDecoder,
-    RecordFile,
-    RefusedRecords,
-    bounds_of_lines,
-)
+from penstock.connectors.files.record_file import Indices, RecordDecoder, RecordFile, RefusedRecords, bounds_of_lines
 from penstock.connectors.formats.csv.csv_records import RecordEnds
 from penstock.connectors.formats.csv.csv_schema import CsvSchema
 from penstock.connectors.formats.text.text_bytes import TextBytes, text_bounds

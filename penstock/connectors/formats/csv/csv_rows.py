@@ -15,11 +15,7 @@ from penstock.connectors.formats.csv.csv_format import CsvDecoder
 from penstock.connectors.formats.csv.csv_records import RecordEnds
 from penstock.connectors.formats.csv.csv_schema import CsvSchema, CsvSchemaBuilder
 from penstock.connectors.formats.csv.csv_texts import CsvTexts
-from penstock.connectors.messages.decoding import (
-    ColumnarDeserializationSchema,
-    MessageDecoder,
-    RefusedMessage,
-)
+from penstock.connectors.messages.decoding import ColumnarDeserializationSchema, MessageDecoder, RefusedMessage
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
 
 _LINE_DELIMITERS = ("", "\n", "\r", "\r\n")

@@ -17,11 +17,7 @@ from penstock.common.row_types.scalar_types import STRING
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.formats.json.json_lines import JsonLinesFormat
 from penstock.connectors.formats.json.json_rows import JsonRows
-from penstock.connectors.messages.decoding import (
-    ColumnarDeserializationSchema,
-    MessageDecoder,
-    RefusedMessage,
-)
+from penstock.connectors.messages.decoding import ColumnarDeserializationSchema, MessageDecoder, RefusedMessage
 
 _OPERATIONS = ("c", "r", "u", "d")
 

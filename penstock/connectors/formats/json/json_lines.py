@@ -27,13 +27,7 @@ from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.connectors.files.file_formats import FileReadFormat, FileShape, OpenFile
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MalformedRows
-from penstock.connectors.files.record_file import (
-    Indices,
-    RecordDecoder,
-    RecordFile,
-    RefusedRecords,
-    bounds_of_lines,
-)
+from penstock.connectors.files.record_file import Indices, RecordDecoder, RecordFile, RefusedRecords, bounds_of_lines
 from penstock.connectors.formats.json.json_values import Number, UnreadableValue, parsed, reader_of, without_zeros
 from penstock.connectors.formats.text.text_bytes import TextBytes, text_bounds
 
@@ -73,10 +67,7 @@ class JsonLinesFormat(FileReadFormat):
 
     @staticmethod
     def for_schema(
-        row_type: TypeInformation,
-        malformed_rows: MalformedRows | None = None,
-        *,
-        ignore_unknown_fields: bool = True,
+        row_type: TypeInformation, malformed_rows: MalformedRows | None = None, *, ignore_unknown_fields: bool = True
     ) -> JsonLinesFormat:
         """Make the format of a row type.
 

@@ -15,11 +15,7 @@ from penstock.connectors.base import SinkError
 from penstock.connectors.files.record_file import RefusedRecords
 from penstock.connectors.formats.json.json_lines import JsonDecoder, JsonLinesFormat
 from penstock.connectors.formats.json.json_writer import JsonLinesWriteFormat, json_lines
-from penstock.connectors.messages.decoding import (
-    ColumnarDeserializationSchema,
-    MessageDecoder,
-    RefusedMessage,
-)
+from penstock.connectors.messages.decoding import ColumnarDeserializationSchema, MessageDecoder, RefusedMessage
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
