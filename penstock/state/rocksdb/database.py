@@ -13,12 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, Protocol, Sequence
-
-import pyarrow as pa
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from penstock.common.options import CoreOptions, RocksDBOptions
-from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import StateError
 from penstock.state.first_failure import FirstFailure
 from penstock.state.rocksdb.native_metrics import NativeMetrics
@@ -45,16 +42,6 @@ INSTALL = "pip install 'penstock[rocksdb]'"
 
 Entry = tuple[bytes, bytes]
 """(key, value), as the database has them"""
-
-
-class StoredTable(Protocol):
-    """Encodes the entries of one state as all backends write them. `prefix`: of its keys."""
-
-    schema: StateSchema
-    prefix: bytes
-
-    def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
-        """Encode entries. Raises `StateError` for a value that cannot be encoded."""
 
 
 def behind_state(prefix: bytes) -> bytes:

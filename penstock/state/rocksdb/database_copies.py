@@ -33,7 +33,8 @@ from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StateError, StoredState
 from penstock.state.chains import Chain, Chains
 from penstock.state.restored import StateName
-from penstock.state.rocksdb.database import Database, StoredTable
+from penstock.state.rocksdb.database import Database
+from penstock.state.rocksdb.snapshot import StoredTable
 
 _FLUSH_MAX_S = 60.0
 _PAUSE_S = 0.005

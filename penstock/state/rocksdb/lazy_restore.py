@@ -17,7 +17,8 @@ from functools import partial
 from penstock.state.backend import RestoringSubtask, StoredState
 from penstock.state.restored import StateName
 from penstock.state.rocksdb.database import Batch, Database
-from penstock.state.rocksdb.lazy_state import Entries, LazyState, LoadedTable, LoadingDatabase, Overlay
+from penstock.state.rocksdb.lazy_state import Entries, LazyState, LoadingDatabase, Overlay
+from penstock.state.rocksdb.snapshot import StoredTable
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class LazyRestore:
     # ---- loading ------------------------------------------------------------------------------------------------
 
     def begin(
-        self, table: LoadedTable, chain: LazyChain, decode: Callable[[bytes], Entries], new_prefix: Callable[[], bytes]
+        self, table: StoredTable, chain: LazyChain, decode: Callable[[bytes], Entries], new_prefix: Callable[[], bytes]
     ) -> None:
         """Begin to load the state of a table. Its later runs, and the first part of it, are loaded at once: then it is
         known that the state fits what the program declares. Raises `StateError`, `StoreError`.
@@ -132,7 +133,7 @@ class LazyRestore:
         for _ in range(missing):
             self._load_apart(self._step)
 
-    def _end(self, table: LoadedTable, overlay: Overlay | None) -> None:
+    def _end(self, table: StoredTable, overlay: Overlay | None) -> None:
         table.read_from(self._database)
         del self._states[table.prefix]
         if overlay is not None:

@@ -16,7 +16,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.state.backend import StateError, StoredState
 from penstock.state.rocksdb.bulk_load import SortedFile, is_sorted
@@ -24,15 +24,6 @@ from penstock.state.rocksdb.database import PREFIX_BYTES, Batch, Database, Entry
 
 Entries = tuple[list[bytes], list[bytes] | None]
 """Keys as the database has them, and their values; None: they are deleted."""
-
-
-class LoadedTable(Protocol):
-    """Reads the entries of a state. `prefix`: of its keys."""
-
-    prefix: bytes
-
-    def read_from(self, database: Database | LoadingDatabase) -> None:
-        """Read from `database` from now on. Any thread may call it."""
 
 
 WAIT_MAX_S = 600.0

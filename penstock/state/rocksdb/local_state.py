@@ -5,33 +5,25 @@ and restored runs until their states are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.protocol.values.metadata import StateSchema
 from penstock.state.backend import RestoringSubtask, StateError, StoredState
 from penstock.state.chains import Named, unchained
-from penstock.state.changes import Changes, Since
+from penstock.state.changes import Changes
 from penstock.state.codecs import RestoredRun, read_stream, write_stream
 from penstock.state.restored import RestoringBackend, StateName, UntouchedState
 from penstock.state.rocksdb.claimed_room import claim, release
-from penstock.state.rocksdb.database import MAKE_ROOM, PREFIX_BYTES, Batch, Database, Entry, StoredTable
+from penstock.state.rocksdb.database import MAKE_ROOM, PREFIX_BYTES, Batch, Database, Entry
 from penstock.state.rocksdb.database_copies import DatabaseCopies, OpenedCopy
 from penstock.state.rocksdb.lazy_restore import LazyChain, LazyRestore
-from penstock.state.rocksdb.lazy_state import Entries, LoadedTable
+from penstock.state.rocksdb.lazy_state import Entries
 from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
-from penstock.state.rocksdb.snapshot import ChangedState, EntryFilter, RocksDBSnapshot
+from penstock.state.rocksdb.snapshot import ChangedState, EntryFilter, RocksDBSnapshot, StoredTable
 
 RestoreFirst = Callable[[StateName, Iterable[bytes], range], None]
 """(state, runs, key groups): restores runs before those that were restored already"""
-
-
-class ChangingTable(StoredTable, Protocol):
-    """Tracks the changes of its entries."""
-
-    def changed_since(self, since: Since) -> ChangedState | None:
-        """Return the current changes; None if they were dropped."""
 
 
 class LocalState:
@@ -70,7 +62,7 @@ class LocalState:
 
     def snapshot(
         self,
-        tables: Sequence[ChangingTable],
+        tables: Sequence[StoredTable],
         untouched: Callable[[], UntouchedState],
         restore_first: RestoreFirst,
         checkpoint_id: int,
@@ -197,7 +189,7 @@ class LocalState:
             del self._opened.states[name]
             self._claimed[name] = copied.prefix
 
-    def begin_lazily(self, name: StateName, table: LoadedTable, decode: Callable[[bytes], Entries]) -> None:
+    def begin_lazily(self, name: StateName, table: StoredTable, decode: Callable[[bytes], Entries]) -> None:
         """Begin to load the state of a new table, if it is restored lazily. `decode`: returns the entries of a run."""
         chain = self._taken_lazily.pop(name, None)
         if chain is not None:

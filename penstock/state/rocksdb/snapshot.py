@@ -13,9 +13,11 @@ from penstock.protocol.values.metadata import RunBounds, StateSchema
 from penstock.state import state_sizes
 from penstock.state.backend import EncodedState
 from penstock.state.chains import ChainedSnapshot, Named
+from penstock.state.changes import Since
 from penstock.state.codecs import write_stream
 from penstock.state.restored import StateName
-from penstock.state.rocksdb.database import PREFIX_BYTES, Entry, StoredTable, View
+from penstock.state.rocksdb.database import PREFIX_BYTES, Database, Entry, View
+from penstock.state.rocksdb.lazy_state import LoadingDatabase
 
 EntryFilter = Callable[[list[Entry]], list[Entry]]
 """Returns the entries that a snapshot of everything is to have."""
@@ -34,6 +36,22 @@ class ChangedState(Protocol):
 
     def release(self) -> None:
         """Release the resources of the reader: nobody needs it any more. Any thread may call it."""
+
+
+class StoredTable(Protocol):
+    """Holds the entries of one state. `prefix`: of its keys in the database."""
+
+    schema: StateSchema
+    prefix: bytes
+
+    def read_from(self, database: Database | LoadingDatabase) -> None:
+        """Read from `database` from now on. Any thread may call it."""
+
+    def encoded(self, entries: Sequence[Entry]) -> pa.RecordBatch:
+        """Encode entries as all backends write them. Raises `StateError` for a value that cannot be encoded."""
+
+    def changed_since(self, since: Since) -> ChangedState | None:
+        """Return the current changes; None if they were dropped."""
 
 
 class RocksDBSnapshot(ChainedSnapshot):
