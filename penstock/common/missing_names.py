@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 _WINDOWS = (
-    "the windows of this version are tumbling ones in event time, TumblingEventTimeWindows.of(size); for others write "
-    "a KeyedProcessFunction with state and timers"
+    "the windows of this version are tumbling and sliding ones in event time, TumblingEventTimeWindows.of(size) and "
+    "SlidingEventTimeWindows.of(size, slide); for others write a KeyedProcessFunction with state and timers"
 )
 _TRIGGERS = (
     "windows fire when event time has passed their end; to fire earlier, write a KeyedProcessFunction with state and "
@@ -63,7 +63,7 @@ ADVICE = {
         (
             "CountWindow", "GlobalWindow", "GlobalWindows", "MergingWindowAssigner", "CountTumblingWindowAssigner",
             "CountSlidingWindowAssigner", "TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows",
-            "SlidingEventTimeWindows", "ProcessingTimeSessionWindows", "EventTimeSessionWindows",
+            "ProcessingTimeSessionWindows", "EventTimeSessionWindows",
             "DynamicProcessingTimeSessionWindows", "DynamicEventTimeSessionWindows", "SessionWindowTimeGapExtractor",
             "AllWindowFunction", "ProcessAllWindowFunction", "AllWindowedStream",
         ),

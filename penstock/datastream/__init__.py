@@ -66,7 +66,13 @@ from penstock.datastream.state_backend import (
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
-from penstock.datastream.window import TimeWindow, TumblingEventTimeWindows, Window, WindowAssigner
+from penstock.datastream.window import (
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    Window,
+    WindowAssigner,
+)
 
 __all__ = [
     "AggregateFunction", "AggregatingStateDescriptor", "BroadcastConnectedStream", "BroadcastProcessFunction",
@@ -78,7 +84,8 @@ __all__ = [
     "KeySelector", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStream",
     "ListStateDescriptor", "MapFunction", "MapStateDescriptor", "MemoryStateBackend", "OutputTag", "Partitioner",
     "PredefinedOptions", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction", "ReducingStateDescriptor",
-    "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SingleOutputStreamOperator", "StateBackend",
+    "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SingleOutputStreamOperator",
+    "SlidingEventTimeWindows", "StateBackend",
     "StreamExecutionEnvironment", "TimeDomain", "TimeWindow", "TimerService", "TumblingEventTimeWindows",
     "ValueStateDescriptor", "Window", "WindowAssigner", "WindowFunction", "WindowedStream", "register_executor",
 ]  # fmt: skip

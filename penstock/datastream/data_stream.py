@@ -905,7 +905,8 @@ class KeyedStream(DataStream):
             pairs.key_by(lambda pair: pair[0]).window(minutes).reduce(lambda a, b: (a[0], a[1] + b[1]))
 
         Args:
-            window_assigner: `TumblingEventTimeWindows.of(size)`; the stream needs timestamps and watermarks.
+            window_assigner: `TumblingEventTimeWindows.of(size)` or `SlidingEventTimeWindows.of(size, slide)`; the
+                stream needs timestamps and watermarks.
 
         Returns:
             The windowed stream, for a function of its windows.
@@ -1019,7 +1020,8 @@ class ColumnKeyedStream(KeyedStream):
             orders.key_by("user").window(minutes).aggregate(total=sum_("amount"), orders=count())
 
         Args:
-            window_assigner: `TumblingEventTimeWindows.of(size)`; the stream needs timestamps and watermarks.
+            window_assigner: `TumblingEventTimeWindows.of(size)` or `SlidingEventTimeWindows.of(size, slide)`; the
+                stream needs timestamps and watermarks.
 
         Returns:
             The windowed stream, for built-in aggregates or a function of its windows.

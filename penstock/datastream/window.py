@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from penstock.common.missing_names import advising_getattr
 from penstock.common.time import Duration, Time
 from penstock.operators.windows.assigners.assigner import Assigner
+from penstock.operators.windows.assigners.sliding import Sliding
 from penstock.operators.windows.assigners.tumbling import Tumbling
 
 
@@ -47,7 +48,7 @@ class TimeWindow(Window):
 
 
 class WindowAssigner(ABC):
-    """Assigns rows to windows. There is one kind: `TumblingEventTimeWindows`."""
+    """Assigns rows to windows: `TumblingEventTimeWindows`, `SlidingEventTimeWindows`."""
 
     @abstractmethod
     def _assigner(self) -> Assigner:
@@ -93,7 +94,8 @@ class TumblingEventTimeWindows(WindowAssigner):
             ValueError: The size is not positive, the offset is not less than it, or one is no whole number of
                 milliseconds.
         """
-        return TumblingEventTimeWindows(_ms(size, "size"), 0 if offset is None else _ms(offset, "offset"))
+        named = "TumblingEventTimeWindows"
+        return TumblingEventTimeWindows(_ms(size, "size", named), 0 if offset is None else _ms(offset, "offset", named))
 
     def _assigner(self) -> Assigner:
         return Tumbling(self.size_ms, self.offset_ms)
@@ -103,18 +105,76 @@ class TumblingEventTimeWindows(WindowAssigner):
         return f"TumblingEventTimeWindows({Duration.of_millis(self.size_ms)}{offset})"
 
 
-def _ms(length: Any, what: str) -> int:
+@dataclass(frozen=True)
+class SlidingEventTimeWindows(WindowAssigner):
+    """Assigns rows to windows of one size in event time, of which one starts every slide.
+
+    A row belongs to size / slide windows.
+
+    Example:
+        SlidingEventTimeWindows.of(Duration.of_minutes(10), Duration.of_minutes(1))
+    """
+
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size_ms <= 0 or self.slide_ms <= 0:
+            raise ValueError(
+                f"SlidingEventTimeWindows: size and slide are more than 0 ms, got {self.size_ms} ms and "
+                f"{self.slide_ms} ms"
+            )
+        if abs(self.offset_ms) >= self.slide_ms:
+            raise ValueError(
+                f"SlidingEventTimeWindows: the offset is less than the slide ({self.slide_ms} ms), got "
+                f"{self.offset_ms} ms"
+            )
+
+    @staticmethod
+    def of(
+        size: Duration | Time, slide: Duration | Time, offset: Duration | Time | None = None
+    ) -> SlidingEventTimeWindows:
+        """Make windows of a size, one every `slide`.
+
+        Args:
+            size: The size, a `Duration` or `Time` of whole milliseconds.
+            slide: The time from the start of a window to that of the next one. With one above the size, rows between
+                two windows belong to none.
+            offset: Windows begin at the epoch plus this; None: at the epoch.
+
+        Returns:
+            The assigner. Raises TypeError for a value that is no length of time.
+
+        Raises:
+            ValueError: Size or slide is not positive, the offset is not less than the slide, or one is no whole number
+                of milliseconds.
+        """
+        named = "SlidingEventTimeWindows"
+        offset_ms = 0 if offset is None else _ms(offset, "offset", named)
+        return SlidingEventTimeWindows(_ms(size, "size", named), _ms(slide, "slide", named), offset_ms)
+
+    def _assigner(self) -> Assigner:
+        return Sliding(self.size_ms, self.slide_ms, self.offset_ms)
+
+    def __str__(self) -> str:
+        offset = f", offset {self.offset_ms} ms" if self.offset_ms else ""
+        return (
+            f"SlidingEventTimeWindows({Duration.of_millis(self.size_ms)}, {Duration.of_millis(self.slide_ms)}{offset})"
+        )
+
+
+def _ms(length: Any, what: str, named: str) -> int:
     if isinstance(length, Time):
         return length.to_milliseconds()  # the only kind of length that may be negative
     try:
         duration = Duration.of(length)
     except ValueError as error:
         raise TypeError(
-            f"TumblingEventTimeWindows.of(): the {what} is a Duration or a Time, e.g. "
-            f"Duration.of_seconds(10); got {length!r}"
+            f"{named}.of(): the {what} is a Duration or a Time, e.g. Duration.of_seconds(10); got {length!r}"
         ) from error
     if duration.nanoseconds % 10**6:
-        raise ValueError(f"TumblingEventTimeWindows.of(): the {what} is a whole number of milliseconds, got {duration}")
+        raise ValueError(f"{named}.of(): the {what} is a whole number of milliseconds, got {duration}")
     return duration.to_millis()
 
 

@@ -26,7 +26,7 @@ _ROWS_COLUMN = "rows"
 class PartialAggregates:
     """Describes the first phase: from rows of `given_type` to `row_type`, which has the keys, a column for each
     aggregate under its name, and `rows_column`, how many rows have been aggregated. The row's event time is any of its
-    window's.
+    slice's.
     """
 
     keys: tuple[str, ...]

@@ -3,6 +3,7 @@ that matters is kept as a file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -13,6 +14,7 @@ from simulation.faults.fault_plan import random_faults
 from simulation.jobs.branches import add_evolving_branch, add_expiring_branch, evolution_of, expiry_of
 from simulation.jobs.broadcast_branch import add_broadcast_branch, broadcasts_of
 from simulation.jobs.idle_branch import add_idle_branch, idleness_of, without_hold_ups
+from simulation.jobs.sliding_branch import add_sliding_branch, sliding_of
 from simulation.jobs.streams import Stream
 from simulation.jobs.workload import ROWS_MAX, WorkloadBuilder
 from simulation.plans.drawn_settings import (
@@ -52,7 +54,13 @@ def plan_of(seed: int) -> Plan:
     configuration = random_configuration(random, pace)
     configuration.set("slotmanager.redundant-taskmanager-num", spares_of(seed))
     idle = idleness_of(seed)
-    job, chaining = _random_job(random, configuration, idle, broadcasts_of(seed), expiry_of(seed), evolution_of(seed))
+    others = (
+        (broadcasts_of(seed), add_broadcast_branch),
+        (expiry_of(seed), add_expiring_branch),
+        (evolution_of(seed), add_evolving_branch),
+        (sliding_of(seed), add_sliding_branch),
+    )
+    job, chaining = _random_job(random, configuration, idle, others)
     world_seed = random.getrandbits(64)
     restarts_of(seed, configuration)
     state_backend_of(seed, configuration, (step.step for step in job.steps))
@@ -111,24 +119,21 @@ def _random_job(
     random: Random,
     configuration: Configuration,
     idle: Random | None,
-    broadcasts: Random | None,
-    expiry: Random | None,
-    evolution: Random | None,
+    others: Sequence[tuple[Random | None, Callable[[WorkloadBuilder, Random], None]]],
 ) -> tuple[WorkloadBuilder, bool]:
-    """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle,
-    besides all others; `broadcasts`: draws one that waits for a broadcast, and `expiry` one with state that expires,
-    `evolution` one whose declared types change at a resume, unless there is another one."""
+    """Return the declared job, and whether its operators are chained. `idle`: draws a branch whose splits become idle.
+    Without that, the first of `others` that is drawn adds its branch.
+    """
     job = WorkloadBuilder(random, configuration)
     _declare_random_steps(job, random)
     chaining = random.random() >= 0.1
     if idle is not None:
         add_idle_branch(job, idle)
-    elif broadcasts is not None:
-        add_broadcast_branch(job, broadcasts)
-    elif expiry is not None:
-        add_expiring_branch(job, expiry)
-    elif evolution is not None:
-        add_evolving_branch(job, evolution)
+        return job, chaining
+    for drawn, add_branch in others:
+        if drawn is not None:
+            add_branch(job, drawn)
+            break
     return job, chaining
 
 

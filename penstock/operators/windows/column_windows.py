@@ -29,6 +29,9 @@ from penstock.state.columnar.column_table import ColumnTable, ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.columnar.slot_arrays import Slots
 
+_PAIRS_MAX = 131_072
+"""The most pairs of a row and a window that are aggregated at once, where windows overlap."""
+
 
 class WindowAggregates(KeyedAggregates):
     def __init__(self, operator: Operator, backend: ColumnarBackend[Any], fired_at_once: int | None = None) -> None:
@@ -36,6 +39,7 @@ class WindowAggregates(KeyedAggregates):
         spec: WindowAggregateSpec = operator.function
         self._spec = spec
         self._assigner = spec.assigner
+        self._windows_per_row = self._assigner.windows_per_row_max
         self._lateness_ms = min(spec.allowed_lateness_ms, WATERMARK_MAX_MS)
         self._stays = spec.allowed_lateness_ms > 0
         fired = [ValueColumn("fired", np.bool_, False)] if self._stays else []
@@ -68,7 +72,36 @@ class WindowAggregates(KeyedAggregates):
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
-        starts, earliest = self._starts(self._timestamps(batch))
+        if self._windows_per_row == 1:
+            yield from self._aggregate(batch, *self._starts(self._timestamps(batch)))
+            return
+        step = max(1, _PAIRS_MAX // self._windows_per_row)
+        for at in range(0, batch.num_rows, step):
+            rows = batch.slice(at, step)
+            made, late, starts = self._in_each_window(rows)
+            if late.any():
+                yield from self._late(rows.filter(pa.array(late)))
+            if made.num_rows:
+                yield from self._aggregate(made, starts, int(starts.min()))
+
+    def _in_each_window(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_], Milliseconds]:
+        """Return a row for each window that a row belongs to and that is not over, the mask of rows that are late, and
+        the window of each row of the first.
+        """
+        timestamps = self._timestamps(batch)
+        try:
+            rows, starts = self._assigner.windows_of(timestamps)
+        except NoWindow as error:
+            raise OperatorFailure(self.operator.name, error, ours=True) from None
+        reached_ms = self._reached(self._key_groups(batch))
+        discarded_ms = np.broadcast_to(np.asarray(self._discarded_ms(reached_ms)), len(timestamps))
+        open_ = self._assigner.end_of(starts) - 1 > discarded_ms[rows]
+        rows, starts = rows[open_], starts[open_]
+        late = timestamps <= discarded_ms
+        late[rows] = False
+        return batch.take(pa.array(rows)), late, starts
+
+    def _aggregate(self, batch: pa.RecordBatch, starts: Milliseconds, earliest: int) -> Iterator[Output]:
         key_groups = self._key_groups(batch)
         reached_ms = self._reached(key_groups)
         if self._assigner.end_of(earliest) - 1 + self._lateness_ms <= self._latest(reached_ms):

@@ -129,7 +129,7 @@ class PartialAggregator:
 
     def _grouped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec
-        starts = spec.assigner.starts_of(batch.column(TIMESTAMP_COLUMN).to_numpy())
+        starts = spec.assigner.slices.starts_of(batch.column(TIMESTAMP_COLUMN).to_numpy())
         given = {f"key {n}": batch.column(key) for n, key in enumerate(spec.keys)}
         if not isinstance(starts, int):
             given["start"] = pa.array(starts)

@@ -129,7 +129,9 @@ class WindowOperator(RowOperator):
                         contents.put(start, fold(kept, row))
                     if last <= reached_ms:  # the window has fired: within the allowed lateness each row fires it again
                         yield from self._fire_window(start)
-                if is_late:
+                if is_late and (
+                    opened or timestamp_ms + lateness_ms <= reached_ms
+                ):  # between windows, it may be on time
                     if spec.late_tag is None:
                         self.late_rows += 1
                     elif spec.late_tag in self.operator.side_outputs:

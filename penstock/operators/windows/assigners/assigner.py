@@ -36,8 +36,8 @@ class NoWindow(ValueError):
 class Assigner(ABC):
     """Assigns event times (ms) to windows, each from its start (included) to its end (excluded).
 
-    A window that starts later ends later, and the start of a window lies in it. The operators rely on both: they look
-    at the earliest window of a batch first, and the first of two phases sends a window's start in place of the times of
+    A window that starts later ends later, and the start of a slice lies in it. The operators rely on both: they look
+    at the earliest window of a batch first, and the first of two phases sends a slice's start in place of the times of
     its rows. Instances are pickled with the program, and compared.
     """
 
@@ -78,16 +78,37 @@ class Assigner(ABC):
 
     # ---- columns -------------------------------------------------------------------------------------------------
 
+    @property
+    def slices(self) -> Assigner:
+        """Return the assigner of slices: the windows themselves, or, if they overlap, parts without overlap that lie in
+        the same windows as a whole.
+        """
+        return self
+
+    @property
+    def windows_per_row_max(self) -> int:
+        """Return the largest number of windows of a row. 1: each row belongs to exactly one, that of `starts_of`."""
+        return 1
+
+    def windows_of(self, timestamps: Milliseconds) -> tuple[npt.NDArray[np.intp], Milliseconds]:
+        """Return all pairs of a row, by its number, and the start of a window that it belongs to. Raises `NoWindow`."""
+        raise NotImplementedError(f"{type(self).__name__} has windows that overlap, and no windows_of()")
+
     def starts_of(self, timestamps: Milliseconds) -> int | Milliseconds:
         """Return the start of each row's window; one number if all rows (at least one) lie in one window. Most slices
         do, and a division for each row would be the largest cost of windows. Raises `NoWindow`.
         """
+        least, most = self._bounds(timestamps)
+        start = self.start_of(least)
+        return start if most < self.end_of(start) else self.start_of(timestamps)
+
+    def _bounds(self, timestamps: Milliseconds) -> tuple[int, int]:
+        """Return the least and the greatest time. Raises `NoWindow`."""
         least, most = int(timestamps.min()), int(timestamps.max())
         margin_ms = 2 * self.longest_ms
         if least < margin_ms - _INT64_END or most >= _INT64_END - margin_ms:
             raise NoWindow(least if least < margin_ms - _INT64_END else most)
-        start = self.start_of(least)
-        return start if most < self.end_of(start) else self.start_of(timestamps)
+        return least, most
 
     def ended(self, starts: Iterable[int], time_ms: int) -> list[int]:
         """Return the windows among `starts` whose last millisecond is not after `time_ms`, earliest first."""

@@ -1,0 +1,111 @@
+"""Adds a branch with sliding windows to the random jobs of some seeds, over rows or over columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.time import Time
+from penstock.datastream.columnar import count, max_, sum_
+from penstock.datastream.functions import ProcessWindowFunction
+from penstock.datastream.window import SlidingEventTimeWindows
+from simulation.jobs import clocks
+from simulation.jobs import simulated_functions as f
+from simulation.jobs import timed_functions as t
+from simulation.jobs.branches import branch_of, drawn_from
+from simulation.jobs.choices import step
+from simulation.jobs.columnar_steps import AsWindow, StartedAt
+from simulation.jobs.streams import Expected, Stream
+from simulation.jobs.timed_steps import timed
+from simulation.world import world_hooks
+from simulation.world.world_hooks import Row
+
+if TYPE_CHECKING:
+    from simulation.jobs.workload import WorkloadBuilder
+
+
+def sliding_of(seed: int) -> Random | None:
+    """Return the random source of the branch; None for the seeds that have none."""
+    return branch_of(seed, "sliding windows")
+
+
+def add_sliding_branch(job: WorkloadBuilder, random: Random) -> None:
+    """Declare the branch in addition to all others, down to a sink of its own. Nothing is late."""
+    with drawn_from(job, random):
+        kind = random.choice(("sequence", "ranges"))
+        job.sink(slide(job, job.source(kind=kind, rows=random.randint(30, 70), timed="patient")))
+
+
+class Summed(f.Busy, ProcessWindowFunction[Any, Any, Any, Any]):
+    """Emits the largest number of a window, its start, its key, the sum of the numbers, and how many there are."""
+
+    def __init__(self, name: str, size_ms: int, clock: clocks.Clock, cost_ms: float) -> None:
+        super().__init__(cost_ms)
+        self.name = name
+        self.size_ms = size_ms
+        self.clock = clock
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        self.work()
+        window, rows = context.window(), list(elements)
+        outside = [row for row in rows if not window.start <= self.clock(row) < window.end]
+        if outside or window.end - window.start != self.size_ms:
+            world_hooks.current().violate(f"{self.name}: window {window} of key {key!r} holds {outside[:3]}")
+        numbers = [row[1] for row in rows]
+        yield max(numbers), window.start, rows[0][2], sum(numbers), len(numbers)
+
+
+@step
+def slide(
+    job: WorkloadBuilder,
+    before: Stream,
+    by_column: bool | None = None,
+    size_ms: int | None = None,
+    slide_ms: int | None = None,
+    lateness_ms: int | None = None,
+) -> Stream:
+    """Aggregate by sliding windows. Rows of the side output for late rows are a violation."""
+    random = job.random
+    by_column = job.choose("by_column", lambda: random.random() < 0.5, by_column)
+    size_ms = job.choose("size_ms", lambda: random.choice((20, 50)), size_ms)
+    slide_ms = job.choose("slide_ms", lambda: random.choice((5, 10, 15, 60)), slide_ms)
+    offset_ms = job.choose("offset_ms", lambda: random.choice((0, 3, -2)))
+    lateness_ms = job.choose("lateness_ms", lambda: random.choice((0, 40)), lateness_ms)
+    before = job.typed(before)
+    clock, name = timed(before), f"slide {len(job.words)}"
+    given = Time.milliseconds(size_ms), Time.milliseconds(slide_ms), Time.milliseconds(offset_ms)
+    keyed: Any = before.stream.key_by("f2") if by_column else before.stream.key_by(f.key_of)
+    windows = keyed.window(SlidingEventTimeWindows.of(*given)).allowed_lateness(lateness_ms)
+    if not by_column or lateness_ms:  # columns without an output for late rows work in two phases
+        windows = windows.side_output_late_data(t.LATE)
+    rows = results(before.expected.rows, clock, size_ms, slide_ms, offset_ms)
+    expected = Expected(rows, ordered=False, exact=True, clock=StartedAt(size_ms), patient=True)
+    if by_column:
+        fired = windows.aggregate(rows=count(), total=sum_("f1"), largest=max_("f1"))
+    else:
+        fired = windows.process(Summed(name, size_ms, clock, job.cost_ms()), f.ROW_TYPE)
+    made = job.finish(fired, job.parallelism(), expected, name, True, [before], "keyed")
+    out = job._rows(made, made.stream, AsWindow(), expected) if by_column else made
+    if by_column and not lateness_ms:
+        return out
+    late_rows = made.stream.get_side_output(t.LATE).map(t.TooLate(name, True), f.ROW_TYPE)
+    nothing = replace(expected, rows=())
+    late = job.finish(
+        late_rows, made.parallelism, nothing, "late", True, [Stream(made.stream, made.group, nothing, True)]
+    )
+    both = out.stream.union(late.stream).map(f.Pass(0.01), f.ROW_TYPE)
+    return job.finish(both, made.parallelism, expected, "all", True, [out, late])
+
+
+def results(rows: tuple[Row, ...], clock: clocks.Clock, size_ms: int, slide_ms: int, offset_ms: int) -> tuple[Row, ...]:
+    """Return the results of all windows, by looking at each row and each window that may contain it."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in rows:
+        time_ms = clock(row)
+        start = time_ms - (time_ms - offset_ms) % slide_ms
+        while start > time_ms - size_ms:
+            found[row[2], start].append(row[1])
+            start -= slide_ms
+    return tuple((max(group), start, key, sum(group), len(group)) for (key, start), group in found.items())

@@ -1,0 +1,33 @@
+"""Tests section 5: sliding windows while slots are killed and the job is rescaled."""
+
+from __future__ import annotations
+
+from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.sliding_branch import slide
+from simulation.jobs.workload import WorkloadBuilder
+from simulation.scenarios.scenario import UNALIGNED, Scenario
+from simulation.world.pace import Pace
+
+
+class SlidingWindowsOverKillsAndRescales(Scenario):
+    """Windows overlap, over rows and over columns, while slots are killed and the job is rescaled. A row counts once in
+    each window that it belongs to, and no window fires twice."""
+
+    section = 5
+    rules = ("5.1a",)
+    options = UNALIGNED
+    pace = Pace(slot_start_ms=5.0, work_ms=0.5)
+    faults = FaultPlan(kinds=("kill_slot", "rescale_live", "kill_slot"), count=4, gap_ms=40.0)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        for by_column in (False, True):
+            source = job.source(
+                int(by_column), kind="ranges", rows=100, parallelism=2, cost_ms=0.3, keys=6, timed="patient"
+            )
+            job.sink(slide(job, source, by_column, size_ms=50, slide_ms=10), 2)
+
+    def has_happened(self) -> bool:
+        return self.cluster.statistics.generations > 1
+
+
+SCENARIOS: list[type[Scenario]] = [SlidingWindowsOverKillsAndRescales]
