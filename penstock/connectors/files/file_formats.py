@@ -200,6 +200,9 @@ class PartWriter(ABC):
     Raises `OSError` or `pyarrow.ArrowException`; the sink names the file.
     """
 
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows.
@@ -209,9 +212,9 @@ class PartWriter(ABC):
         """
 
     @property
-    @abstractmethod
     def written_bytes(self) -> int:
         """Return the size of the file so far, with what is still buffered (an estimate is enough)."""
+        return self._file.tell()
 
     @property
     def buffered_bytes(self) -> int:
@@ -221,11 +224,9 @@ class PartWriter(ABC):
     def write_buffered(self) -> None:
         """Write the buffered rows: a sink with many open parts has no room for all of it."""
 
-    @abstractmethod
     def finish(self) -> None:
         """Write everything that is buffered, and the end of the file. The caller makes it durable and closes it."""
 
-    @abstractmethod
     def abandon(self) -> None:
         """Discard everything, in place of `finish`. The caller removes the file."""
 

@@ -313,19 +313,9 @@ class RowWriteFormat(FileWriteFormat):
 
 class _RowPart(PartWriter):
     def __init__(self, file: BinaryIO, encoder: Encoder, row_type: TypeInformation) -> None:
-        self._file = file
+        super().__init__(file)
         self._encode = encoder.for_type(row_type).encode
         self._row_type = row_type
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._file.write(b"".join(map(self._encode, self._row_type.decode(batch))))
-
-    @property
-    def written_bytes(self) -> int:
-        return self._file.tell()
-
-    def finish(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass

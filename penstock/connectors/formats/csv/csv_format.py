@@ -338,7 +338,7 @@ class CsvWriteFormat(FileWriteFormat):
 
 class _CsvPart(PartWriter):
     def __init__(self, file: BinaryIO, schema: CsvSchema) -> None:
-        self._file = file
+        super().__init__(file)
         self._schema = schema
         row_type: RowType = schema.row_type
         self._columns = pa.schema(
@@ -358,10 +358,6 @@ class _CsvPart(PartWriter):
                 column = pc.binary_join(texts, self._schema.array_separator(name))
             columns.append(column)
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._columns))
-
-    @property
-    def written_bytes(self) -> int:
-        return self._file.tell()
 
     def finish(self) -> None:
         self._writer.close()

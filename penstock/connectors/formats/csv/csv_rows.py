@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,46 @@ from penstock.connectors.messages.decoding import ColumnarDeserializationSchema,
 from penstock.connectors.messages.encoding import ColumnarSerializationSchema
 
 _LINE_DELIMITERS = ("", "\n", "\r", "\r\n")
+
+
+def _schema_of(type_info: TypeInformation) -> CsvSchemaBuilder:
+    if not isinstance(type_info, RowType):
+        raise TypeError(f"CSV rows need Types.ROW_NAMED([names], [types]), got {type_info}")
+    return CsvSchema.builder().add_columns_from(CsvSchema.of(type_info))
+
+
+class _Builder:
+    """Builds a schema of CSV: what reading and writing have in common."""
+
+    def __init__(self, type_info: TypeInformation) -> None:
+        self._schema = _schema_of(type_info)
+
+    def set_array_element_delimiter(self, delimiter: str) -> Self:
+        """Set the text between two elements of a list. The default is a semicolon.
+
+        Args:
+            delimiter: The text.
+        """
+        self._schema.set_array_element_separator(delimiter)
+        return self
+
+    def set_quote_character(self, c: str) -> Self:
+        """Set the character around fields that contain others of this format. The default is '"'.
+
+        Args:
+            c: An ASCII character.
+        """
+        self._schema.set_quote_char(c)
+        return self
+
+    def set_escape_character(self, c: str) -> Self:
+        """Set the character that takes the meaning from the one behind it. By default there is none.
+
+        Args:
+            c: An ASCII character.
+        """
+        self._schema.set_escape_char(c)
+        return self
 
 
 class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
@@ -40,7 +81,7 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
         """Return the decoder of whole batches."""
         return _CsvRows(self._schema, self._allows_comments, self._ignores_parse_errors)
 
-    class Builder:
+    class Builder(_Builder):
         """Builds a `CsvRowDeserializationSchema`.
 
         Args:
@@ -52,7 +93,7 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
         """
 
         def __init__(self, type_info: TypeInformation) -> None:
-            self._schema = _schema_of(type_info)
+            super().__init__(type_info)
             self._allows_comments = self._ignores_parse_errors = False
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
@@ -71,33 +112,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
                 allow_comments: True or False.
             """
             self._allows_comments = allow_comments
-            return self
-
-        def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            """Set the text between two elements of a list. The default is a semicolon.
-
-            Args:
-                delimiter: The text.
-            """
-            self._schema.set_array_element_separator(delimiter)
-            return self
-
-        def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """Set the character around fields that contain others of this format. The default is '"'.
-
-            Args:
-                c: An ASCII character.
-            """
-            self._schema.set_quote_char(c)
-            return self
-
-        def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            """Set the character that takes the meaning from the one behind it. By default there is none.
-
-            Args:
-                c: An ASCII character.
-            """
-            self._schema.set_escape_char(c)
             return self
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
@@ -129,12 +143,6 @@ class CsvRowDeserializationSchema(ColumnarDeserializationSchema):
                 allows_comments=self._allows_comments,
                 ignores_parse_errors=self._ignores_parse_errors,
             )
-
-
-def _schema_of(type_info: TypeInformation) -> CsvSchemaBuilder:
-    if not isinstance(type_info, RowType):
-        raise TypeError(f"CSV rows need Types.ROW_NAMED([names], [types]), got {type_info}")
-    return CsvSchema.builder().add_columns_from(CsvSchema.of(type_info))
 
 
 class _CsvRows(MessageDecoder):
@@ -214,7 +222,7 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
     def serialize_batch(self, batch: pa.RecordBatch, row_type: TypeInformation) -> list[bytes]:
         return CsvTexts(self._schema, self._line_delimiter).of(batch)
 
-    class Builder:
+    class Builder(_Builder):
         """Builds a `CsvRowSerializationSchema`.
 
         Args:
@@ -225,7 +233,7 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
         """
 
         def __init__(self, type_info: TypeInformation) -> None:
-            self._schema = _schema_of(type_info)
+            super().__init__(type_info)
             self._line_delimiter = "\n"
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
@@ -251,36 +259,9 @@ class CsvRowSerializationSchema(ColumnarSerializationSchema):
             self._line_delimiter = delimiter
             return self
 
-        def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Set the text between two elements of a list. The default is a semicolon.
-
-            Args:
-                delimiter: The text.
-            """
-            self._schema.set_array_element_separator(delimiter)
-            return self
-
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
             """Disable quotes. A field that needs them is escaped, or refused if there is no escape character."""
             self._schema.disable_quote_char()
-            return self
-
-        def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set the character around fields that contain others of this format. The default is '"'.
-
-            Args:
-                c: An ASCII character.
-            """
-            self._schema.set_quote_char(c)
-            return self
-
-        def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            """Set the character that takes the meaning from the one behind it. By default there is none.
-
-            Args:
-                c: An ASCII character.
-            """
-            self._schema.set_escape_char(c)
             return self
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:

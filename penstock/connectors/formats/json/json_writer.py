@@ -80,22 +80,12 @@ def _raise_where_unwritable(kind: ColumnType, name: str) -> None:
 
 class _JsonPart(PartWriter):
     def __init__(self, file: BinaryIO, row_type: ColumnType) -> None:
-        self._file = file
+        super().__init__(file)
         self._row_type = row_type
 
     def write(self, batch: pa.RecordBatch) -> None:
         for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
             self._file.write(json_lines(batch.slice(first, _ROWS_AT_ONCE), self._row_type))
-
-    @property
-    def written_bytes(self) -> int:
-        return self._file.tell()
-
-    def finish(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
 
 
 def json_lines(batch: pa.RecordBatch, row_type: ColumnType) -> memoryview:

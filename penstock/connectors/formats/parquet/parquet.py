@@ -250,7 +250,7 @@ class _ParquetPart(PartWriter):
     """Gathers rows to row groups: a row group per batch would make files of mostly footers."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
-        self._file = file
+        super().__init__(file)
         self._schema = schema
         self._writer = pq.ParquetWriter(file, schema, compression=compression)
         self._pending: list[pa.RecordBatch] = []
