@@ -252,7 +252,7 @@ def test_each_kept_plan_has_its_failure() -> None:
 @pytest.mark.parametrize("name", sorted(KEPT))
 def test_a_kept_plan_violates_nothing(name: str) -> None:
     plan = read_plan(PLANS / name)
-    for world_seed in (plan.world_seed, *WORLD_SEEDS[:10]):
+    for world_seed in (plan.world_seed, *WORLD_SEEDS[:4]):
         verdict = run_plan(msgspec.structs.replace(plan, world_seed=world_seed))
         assert not verdict.violations, f"world seed {world_seed}: {verdict.violations}"
 
