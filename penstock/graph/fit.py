@@ -67,8 +67,10 @@ def fitted_in_steps(
     _check(graph, metadata, ignore_unclaimed_state, frozenset())
     slots = max(vertex.parallelism for vertex in metadata.vertices)
     lower = rescaled(graph, graph, slots) if may_lower and slots < graph.slots else graph
+    # 12.9: fewer slots if they can restore the checkpoint, else all.
     if not _changed(lower, metadata, uneven):
         return Fit(lower)
+    # 6.3: receivers that have read different rows read the same ones first, at the old parallelism.
     first = as_taken(graph, metadata.vertices, changed)
     _check(first, metadata, ignore_unclaimed_state, uneven)
     return Fit(first, graph, changed)

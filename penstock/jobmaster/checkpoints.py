@@ -158,6 +158,7 @@ class Checkpoints:
 
     def _notify_slots(self, checkpoint_id: int, aborted: bool, commits: bool = True, confirmed: int = 0) -> None:
         """Report the end of a checkpoint to all slots of the generation, if there is one."""
+        # 11.13: `commits` is False for a savepoint.
         if self._running.id is not None:
             self._running.broadcast(CheckpointEnded(self._running.id, checkpoint_id, aborted, commits, confirmed))
 
@@ -207,6 +208,7 @@ class Checkpoints:
 
     def _assembled(self, publish: PublishCheckpoint, triggered: _Triggered) -> NewCheckpoint:
         checkpoint_id = publish.barrier.checkpoint_id
+        # 12.6: `triggered.graph` ran when the checkpoint was triggered.
         return assemble(
             triggered.graph,
             self._job.identity.job_id,

@@ -254,6 +254,7 @@ class SplitDistribution:
         self._work.submit("report positions", lambda: source.enumerator.checkpoint_completed(splits), done)
 
     def snapshot(self) -> list[EnumeratorState]:
+        # 10.1: nothing is handed out from here until the trigger is sent.
         return [
             EnumeratorState(s.operator.uid, _guarded(s.operator, s.enumerator.snapshot)) for s in self._sources.values()
         ]

@@ -195,6 +195,7 @@ class Rescales:
     def on_lowered(self, why: str) -> None:
         """Give up the rescale from whose checkpoint the job restarts, or the second step of its restore: it restarts in
         fewer slots."""
+        # 12.11: a rescale whose slots are lost is given up.
         self._job.holds_sources = False
         self._execute(self._machine.on_refused(why, self._situation(), self._clock.monotonic_ms()))
 

@@ -154,6 +154,7 @@ class Savepoints:
         )
 
     def _make_empty(self, directory: str) -> None:
+        # 11.21a: a savepoint is written to an empty directory only.
         if self._open_store(directory, True).list(""):
             raise _Taken
 

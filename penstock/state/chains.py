@@ -63,6 +63,7 @@ class Chain:
     @property
     def is_to_be_consolidated(self) -> bool:
         """Return whether the chain is large, and so long that the state should be stored whole next to checkpoints."""
+        # 11.22: a long chain is stored whole, next to checkpoints.
         if not self._is_large:
             return False
         changed_runs, growth = self._growth()

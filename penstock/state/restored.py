@@ -120,6 +120,7 @@ class RestoringBackend:
         """Let the next checkpoint store a state whole, because what earlier ones have stored is not as it is now."""
 
     def _untouched(self) -> UntouchedState:
+        # 8.2: state that nobody has asked for is stored again, with our own key groups.
         return UntouchedState(list(self._schemas.values()), dict(self._runs))
 
     def _described(self, name: StateName) -> str:

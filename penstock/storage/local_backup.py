@@ -279,6 +279,7 @@ class Copy:
 
     def give_up(self, error: OSError) -> None:
         """Delete the copy, because it cannot be written."""
+        # 3.9b: a copy that cannot be written fails no checkpoint.
         self.abort()
         self._backup.on_given_up(self._path.name, error)
 

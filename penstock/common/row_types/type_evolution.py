@@ -126,6 +126,7 @@ def _whole_digits(stored: ColumnType) -> int | None:
 
 
 def _fields_evolution(stored: RowType | TupleType, declared: RowType | TupleType, path: str) -> Convert:
+    # 8.5: fields of rows are found by their names.
     before = dict(zip(stored.field_names, enumerate(stored.field_types)))
     sources: list[tuple[int, Convert] | None] = []
     for name, field_type in zip(declared.field_names, declared.field_types):

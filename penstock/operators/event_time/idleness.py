@@ -93,6 +93,7 @@ class IdleTimers:
         """Return whether the timeout has passed. A reader that alternates between splits must have reached this split
         meanwhile; otherwise a long slice of another split would make this one silent.
         """
+        # 10.4: silent in time in which rows could be read.
         timer = self._timers[split]
         has_had_its_turn = self._reads - timer.reads >= len(self._timers)
         return has_had_its_turn and self._is_over(timer.since_ms)

@@ -44,6 +44,7 @@ class EventTime:
 
     def of_group(self, key_group: int) -> int:
         """Return the time that rows and timers of a key group see."""
+        # 5.3: no key group sees a time below the one that it has seen.
         return max(self.current_ms, self._floors.get(key_group, WATERMARK_MIN_MS)) if self._floors else self.current_ms
 
     def floors(self) -> list[GroupFloor]:

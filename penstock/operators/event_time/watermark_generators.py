@@ -196,6 +196,7 @@ class WatermarkGenerators:
         """Note that the source has no split for this subtask now. Without this: it holds time back, perhaps for ever,
         as it has nothing to be silent.
         """
+        # 5.9: a subtask without a split holds nothing up.
         self._has_none = True
 
     def on_finished(self, splits: Sequence[str]) -> None:

@@ -181,6 +181,7 @@ class Chain:
 
     def _start(self, piece: Slice, rows: Iterator[Any]) -> bool:
         for function, isolate in zip(self._functions[1:], self._isolate_between):
+            # 7.2: values that can change are copied between operators.
             rows = function.pipe(rows if isolate is None else map(isolate, rows))
         if self._isolate_output is not None:
             rows = map(self._isolate_output, rows)

@@ -37,6 +37,7 @@ BOUNDS_WHILE_BLOCKED = 2
 
 def reserved_window(bound_bytes: int, channels: int) -> int:
     """Return the window that each channel of a gate always has; 0: none. Both ends compute it at the start."""
+    # 4.2: half of the bound in equal windows, as long as these hold a row.
     share_bytes = bound_bytes // max(channels, 1)
     if share_bytes >= WINDOW_ALONE_BYTES:
         return share_bytes
@@ -101,6 +102,7 @@ class CreditPool:
         if not (self._waiting[False] or self._waiting[True]):
             return ()
         granted: dict[InputChannel, None] = {}
+        # 4.2c: the rest by demand, in turns.
         for blocked, waiting in self._waiting.items():
             if not (blocked or self._grants_more):
                 granted |= self._grown_windows()

@@ -88,6 +88,7 @@ class OutputChannel:
     def enqueue_rows(self, rows: int, size_bytes: int, payload: Any) -> None:
         self.queue.append(Data(self.id, self.emitted, rows, size_bytes, payload))
         self.queued_bytes += size_bytes
+        # 1.1: each row has the next number of its channel.
         self.emitted += rows
 
     def enqueue_event(self, event: InBandEvent) -> None:
@@ -118,6 +119,7 @@ class OutputChannel:
 
     def overtake(self, barrier: Barrier) -> list[Overtaken]:
         """Send an unaligned barrier ahead of everything. Older barriers in the queue are turned first, in order."""
+        # 2.1: older barriers of the queue turn first, in order.
         turned = [self._turn(e.barrier) for e in list(self.queue) if isinstance(e, AlignedBarrier)]
         captured = Captured()
         for element in cast("deque[Data | Event]", self.queue):  # no barriers are left in it
@@ -147,6 +149,7 @@ class OutputChannel:
                     return Overtaken(barrier, None, Captured())
                 frame = UrgentBarrier(self.id, element.position, self.handed, barrier)
                 return Overtaken(barrier, frame, captured)
+            # 2.2: what stands before the barrier belongs to the checkpoint.
             captured.add(element, self.handed, None)
         raise ProtocolError(f"channel {self.id}: barrier {barrier.checkpoint_id} is not in the queue")
 
@@ -311,6 +314,7 @@ class InputChannel:
 
     def head(self) -> Data | Event | AlignedBarrier | None:
         """Return the next element or barrier; None if there is none, or if the channel is blocked."""
+        # 2.6: a blocked channel has no head.
         return self.queue[0] if self.queue and not self.blocked_by else None
 
     @property
@@ -373,6 +377,7 @@ class InputChannel:
         if until < window.start:
             raise ProtocolError(f"channel {self.id}: checkpoint {checkpoint_id} ends at {until} before {window.start}")
         window.until = until
+        # 1.2: the consumer stores up to `handed`; what lies behind is stored by the producer.
         window.captured.trim(until)
         return self.received >= until
 
@@ -387,6 +392,7 @@ class InputChannel:
         """Return the limit to grant, once at least a quarter of the window has been applied since the last one. Until
         then the producer has three quarters of a window, so an idle consumer needs no other rule.
         """
+        # 4.1: the limit is absolute, and never falls.
         limit = self.applied_bytes + self.window_bytes
         if self.window_bytes and limit - self.granted_bytes >= max(1, self.window_bytes // 4):
             self.granted_bytes = limit

@@ -45,6 +45,7 @@ class BoundSizer:
         if self._since_ms is None or now_ms <= self._since_ms:
             self._since_ms, self._counted = now_ms, consumed_bytes
             return False
+        # 4.3: the bound is what is consumed in the target time.
         rate = (consumed_bytes - self._counted) / (now_ms - self._since_ms)
         self._since_ms, self._counted = now_ms, consumed_bytes
         before = self._wanted

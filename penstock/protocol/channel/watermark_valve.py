@@ -59,6 +59,7 @@ class _Channel:
         """Set `is_behind`. `heard`: the pauses of each clock that all channels together have heard of. Clocks that this
         channel has heard nothing of are not above it: each says something before it is idle for the first time.
         """
+        # 5.10: idle only lets time pass if it has heard of as many pauses as the others.
         self.is_behind = any(count < heard[clock] for clock, count in self.pauses.items())
 
     def time(self, heard: Mapping[int, int]) -> ChannelTime:
@@ -123,6 +124,7 @@ class WatermarkValve:
 
     def add_virtual(self, time: ChannelTime) -> int:
         """Add a recovered layer whose time is `time`. Returns its number here."""
+        # 5.2: a layer holds time back until it is read.
         number = self._virtual_count
         self._virtual_count += 1
         self._virtual[number] = _Channel(time, is_layer=True)
@@ -174,6 +176,7 @@ class WatermarkValve:
         return [*self._channels, *self._virtual.values()] if self._virtual else self._channels
 
     def _risen(self) -> int | None:
+        # 5.4: the last watermark of one producer counts only when all have said it.
         reached = self._reached()
         if reached is None or reached <= self.current_ms:
             return None
@@ -181,6 +184,7 @@ class WatermarkValve:
         return reached
 
     def _reached(self) -> int | None:
+        # 5.8: when all are idle, the greatest watermark counts.
         least: int | None = None
         said_the_last, ended, idle = True, True, False
         for channel in self._all():

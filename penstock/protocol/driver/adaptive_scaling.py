@@ -206,6 +206,7 @@ class AdaptiveScaling:
         if not now.is_prepared:
             return []
         by_ms = min(self._settling_since_ms + self._settings.settle_ms, now.gather_by_ms)
+        # 12.8: processes that may still come are waited for, but not for ever.
         if now.may_come and now_ms < by_ms:
             self._deadline_ms = by_ms
             return []

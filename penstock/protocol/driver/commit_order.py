@@ -217,12 +217,14 @@ class CommitOrder:
 
 def committables_of(metadata: Metadata) -> list[Committable]:
     """Return the committables that a restore of this checkpoint commits again, in order."""
+    # 11.10: unconfirmed committables ride along, and a recovery commits them again.
     own = (_named_by(metadata.checkpoint_id, c) for s in metadata.subtasks for c in s.committables)
     return [*metadata.unconfirmed_commits, *own]
 
 
 def confirmed_id(metadata: Metadata) -> int:
     """Return the newest checkpoint up to which no restore of this one commits anything again that was prepared."""
+    # 11.20: what this checkpoint does not name any more is never committed again.
     named = [c.prepared_for for c in committables_of(metadata)]
     return min(named, default=metadata.checkpoint_id + 1) - 1
 
@@ -236,6 +238,7 @@ def without_committables(subtasks: list[SubtaskSnapshot], newest_id: int) -> lis
     name it again. Without this: it is committed with each of them, when its user may have moved it away."""
 
     def without(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+        # 11.16: an earlier checkpoint of the log has named the others.
         kept = [c for c in snapshot.committables if c.prepared_for > newest_id]
         if len(kept) == len(snapshot.committables):
             return snapshot

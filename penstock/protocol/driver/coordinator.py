@@ -401,6 +401,7 @@ class Stopping:
         another checkpoint stores that the sources have finished, the savepoint fails, and the job restarts from that
         checkpoint without the rest of its rows.
         """
+        # 9.5: no other checkpoint between the end of the sources and the savepoint.
         return self.savepoint is not None and self.savepoint.drains
 
     def on_final(self, published: Savepoint | None, pending: Iterable[PendingCheckpoint]) -> list[CheckpointEffect]:
@@ -557,6 +558,7 @@ class CheckpointCoordinator:
 
     def on_backlog(self, is_backlog: bool, now_ms: float) -> None:
         """Follow whether any source works off a backlog: periodic checkpoints may have another interval then."""
+        # 10.5: a backlog has an interval of its own.
         self.schedule.follow_backlog(is_backlog, now_ms)
 
     def _look_at_the_clock(self, now_ms: float) -> list[CheckpointEffect]:
@@ -642,6 +644,7 @@ class CheckpointCoordinator:
         return self._execute(self._decider.on_request(request, self._situation(now_ms)), now_ms)
 
     def _situation(self, now_ms: float) -> Situation:
+        # 2.8a: after an expired checkpoint (`is_congested`) they go one at a time.
         return Situation(
             now_ms,
             len(self.pending),

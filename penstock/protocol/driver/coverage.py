@@ -36,6 +36,7 @@ def verify(edges: Sequence[EdgeTopology], subtasks: Iterable[SubtaskSnapshot], d
     the same way. While the job drains, a subtask that has unread layers must have no rows in flight on its channels:
     they are younger, and a restore may give them to another subtask.
     """
+    # 1.4: without complete intervals there is no metadata.
     by_subtask = {(s.vertex, s.subtask): s for s in subtasks}
     violations: list[str] = []
     for edge in edges:

@@ -422,6 +422,7 @@ class Lifecycle:
 
         Without this: a restart that cannot be prepared (the storage is away) fails at once, whatever the delay, and
         uses up all attempts in an instant."""
+        # 12.13: nothing is prepared before the delay is over.
         if not self._awaits_preparation or now_ms < self.restarts.at_ms:
             return []
         self._awaits_preparation = False
@@ -524,6 +525,7 @@ class Lifecycle:
     def _excuse_own_pause(self, now_ms: float) -> None:
         """Give the phase its time again if this process was suspended. Without this: processes have registered, or have
         connected, and their messages have not been processed yet, but the job fails for want of slots."""
+        # 12.12: a driver that was suspended gives everybody their time again.
         if self.phase is Phase.GATHERING and now_ms - self.gather_by_ms > LATE_MS_MAX:
             self.gather_by_ms = now_ms + self.settings.slot_request_timeout_ms
         elif self.phase is Phase.CONNECTING and now_ms - self._phase_by_ms > LATE_MS_MAX:

@@ -265,6 +265,7 @@ class PendingCheckpoints:
         return self._abort_triggered("generation ended", self.ids, reason, detail, now_ms, self._is_written_for_a_stop)
 
     def _is_written_for_a_stop(self, pending: PendingCheckpoint) -> bool:
+        # 11.14: a stop's entry is begun only while its generation runs.
         return pending.barrier.kind is SnapshotKind.STOP and not pending.is_written
 
     def on_saved(self, checkpoint_id: int, now_ms: float) -> None:

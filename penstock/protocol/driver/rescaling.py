@@ -227,6 +227,7 @@ class Rescaling:
     def on_triggered(self, now_ms: float) -> None:
         """Note that the checkpoint is under way."""
 
+        # 12.5: the restart waits until the checkpoint is published.
         def wait() -> list[RescalingEffect]:
             self.phase, self._triggered_ms = RescalePhase.CHECKPOINTING, now_ms
             return []

@@ -26,6 +26,7 @@ def released_at_end(log_is_ended: bool, keeps_checkpoints: bool, may_begin_again
     retains some. `may_begin_again`: the next driver starts the job from scratch, and may have written its rows already.
     `has_run`: a generation has run in this driver, so checkpoints of it may be in the log.
     """
+    # 11.23: a driver that has not run the job deletes nothing but its own folder.
     if log_is_ended and not keeps_checkpoints:
         return Release.OWN if may_begin_again else Release.ALL
     return Release.NOTHING if has_run else Release.OWN

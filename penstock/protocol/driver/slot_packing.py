@@ -129,6 +129,7 @@ class SlotPacking:
             self._send(min(living), Host(seat, submission, relieves=True))
 
     def _is_time(self, life: Lifecycle, now_ms: float) -> bool:
+        # 12.4: slots share a process when no place has come for long enough.
         waited_ms, slots, capacity = now_ms - self._since_ms, life.roster.slots, self._capacity
         if capacity is not None and capacity < slots:
             # No other process will come: once all that can have registered, the others' slots are shared out evenly.

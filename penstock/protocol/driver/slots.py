@@ -179,6 +179,7 @@ class SlotRoster:
             return []
         if seat.is_retired:
             return [Dismissed(process, f"the job was rescaled, and has no use for submission {number} any more", True)]
+        # 12.1: the newest submission counts.
         if register.submission < seat.newest_submission:
             return [Dismissed(process, f"slot {number} was submitted again meanwhile")]
         changes: list[RosterChange] = []
@@ -278,6 +279,7 @@ class SlotRoster:
         gone = [member for member in self._players[slots:] if member is not None]
         for member in gone:
             self._slot_of.pop(member.process)
+            # 12.10: the process of a slot that is gone stays, as a spare.
             self._spare_seats.add(self._seat_of[member.process])
         more = slots - len(self._players)
         self._missing = {slot for slot in self._missing if slot < slots} | set(range(len(self._players), slots))
@@ -299,6 +301,7 @@ class SlotRoster:
 
     def _retire(self, first: list[Register]) -> list[RosterChange]:
         """Remove the seats that are too many: of processes that played a slot, then empty ones, then of spares."""
+        # 12.7: seats go with their slots.
         excess = self.seats - self.seats_needed
         spare = {self._seat_of[holder.process] for holder in self.spares}
         played = [number for member in first if (number := self._seat_of[member.process]) in spare]

@@ -137,7 +137,9 @@ class JobLog:
             if newest is None:
                 fence = fence_at(0, 0, None)
             else:
+                # 3.8b: a fence repeats the base (11.3) and the claim of the entry below.
                 fence = fence_at(newest.sequence + 1, newest.base, newest.claimed)
+            # 11.2: only after its fence does a driver read what to restore.
             found = yield from self._append(fence)
             if not isinstance(found, LogEntry):
                 return fence
@@ -161,6 +163,7 @@ class JobLog:
 
     def base_after(self, sequence: int) -> int:
         """Return the base that a checkpoint's entry at `sequence` names."""
+        # 11.3: only a checkpoint's entry raises the base, and not above the newest one.
         return max(self.base, sequence - self._entries_kept + 1)
 
     def append_next(self, entry: LogEntry, gives_up: bool = False) -> Conversation[Refused | None]:
@@ -172,6 +175,7 @@ class JobLog:
         if isinstance(found, Refused):
             return found
         if found is not None:
+            # 11.1: a foreign entry at our position: the job was taken over.
             self._lost_by = found
         elif (yield from self._counts(entry)):
             self.next_sequence += 1
@@ -213,14 +217,18 @@ class JobLog:
         one, or a newer one; and bases never fall."""
         answer: Any = None
         for attempt in range(ATTEMPTS_MAX):
+            # 11.6: a list that begins after the creation shows it.
             positions: list[int] = yield from self.ask_until_known(ListLog())
+            # 11.5: an entry counts unless a newer one has a base above it.
             newest = max(positions, default=-1)
+            # 11.4: from here on what lies below the base may be deleted.
             if newest == entry.sequence:
                 self.below_base = tuple(p for p in positions if p < entry.base)
                 return True
             if newest > entry.sequence:
                 answer = yield ReadEntry(newest)
                 if isinstance(answer, LogEntry):
+                    # 11.8: what others have left below the base is found here, too.
                     if answer.base <= entry.sequence:
                         self.below_base = tuple(p for p in positions if p < entry.base)
                         return True
@@ -278,6 +286,7 @@ class JobLog:
 
     def check_ours(self) -> Conversation[None]:
         """Raise `Fenced` if another driver has appended to the log. An unknown answer proves nothing."""
+        # 11.7: a newer owner may have published, and deleted what we look for.
         positions = yield ListLog()
         newest = max(positions, default=-1) if isinstance(positions, list) else -1
         if newest >= self.next_sequence:

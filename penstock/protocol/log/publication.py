@@ -321,7 +321,9 @@ class Publication:
 
     def publish(self, checkpoint: NewCheckpoint) -> Conversation[Published | NotPublished | IdTaken | Subsumed]:
         """Write the checkpoint's metadata, then its log entry. Raises `PublicationError`."""
+        # 11.15: no checkpoint follows a newer one.
         is_older = checkpoint.metadata.checkpoint_id <= self.newest_id
+        # 9.4: and none follows the final one.
         is_subsumed = self._lost_by is None and (is_older or self._has_final)
         self._step("publish", self._after(PublicationState.OWNER if is_subsumed else PublicationState.WRITING))
         return Subsumed() if is_subsumed else (yield from self._as_owner(self._publish(checkpoint)))
@@ -385,6 +387,7 @@ class Publication:
         """End the job. Prove that this driver still owned it before anything is deleted; return what may be deleted.
         Raises `PublicationError`.
         """
+        # 11.12: a job that failed for good keeps its newest checkpoint (`keep`).
         self._step("end", self._after(PublicationState.ENDING))
         return (yield from self._as_owner(self._end(state, keep)))
 

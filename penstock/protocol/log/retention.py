@@ -92,6 +92,7 @@ class Retention:
 
     def unpin(self, checkpoint_id: int) -> tuple[str, ...]:
         """Release the predecessor of a checkpoint that has ended. Returns the paths of the objects to delete."""
+        # 11.17: what a pending checkpoint may name stays until it has ended.
         return () if self._pinned.pop(checkpoint_id, None) is None else self._take_unneeded()
 
     # ---- what the log retains -----------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ class Sweep:
         """Return the paths of the objects that nobody can need any more. `named`: by what is retained now."""
         if named is None:
             return []
+        # 11.11: only what no retained metadata names is swept.
         unnamed = [one for one in found if one.path not in named]
         left_behind = [one.path for one in unnamed if self._is_left_behind(one)]
         return left_behind + [one.path for one in unnamed if self._is_unpublished(one)]

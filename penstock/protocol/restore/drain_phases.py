@@ -109,4 +109,5 @@ class Draining:
             self._on_their_way[edge] += sign * count
 
     def _is_final(self) -> bool:
+        # 3.3a: all that is released has read its layers, and nothing is on its way.
         return self._waits_for == 0 and not any(self._on_their_way)

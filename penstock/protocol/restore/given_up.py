@@ -182,5 +182,6 @@ def _note(
 
 
 def _numbered(events: Iterable[NumberedEvent], first: int, end: int) -> list[NumberedEvent]:
+    # 3.12b: the events that stay are numbered from 0.
     kept = sorted((e for e in events if first <= e.number < end), key=lambda e: e.number)
     return [NumberedEvent(number, event.event) for number, event in enumerate(kept)]

@@ -26,6 +26,7 @@ _Snapshots = dict[tuple[int, int], SubtaskSnapshot]
 
 def uneven_broadcasts(metadata: Metadata) -> frozenset[str]:
     """Return the names of the broadcast edges whose receivers hold different numbers of unread rows of a producer."""
+    # 6.1: receivers that have read different rows cannot change their number.
     snapshots = {(s.vertex, s.subtask): s for s in metadata.subtasks}
     found: set[str] = set()
     for shape in metadata.edges:

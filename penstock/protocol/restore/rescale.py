@@ -43,6 +43,7 @@ BROADCAST = "broadcast"
 def is_rescaled(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
     """Return whether anything runs at another parallelism, in other chains, or along other channels than in the
     checkpoint. A checkpoint that was taken while the job drained is restored the same way at any parallelism."""
+    # 3.5: a checkpoint of a job that was draining is restored like one of another parallelism.
     if metadata.draining or {e.name for e in edges} != {e.name for e in metadata.edges}:
         return True
     if {tuple(v.operators) for v in vertices} != {tuple(v.operators) for v in metadata.vertices}:
@@ -122,6 +123,7 @@ def shares(partitioner: str, old: int, new: int, max_parallelism: int, consumer:
     `partitioner` is the edge's kind; `max_parallelism` of the consuming vertex. Every row goes to exactly one consumer,
     but rows of a broadcast go to all.
     """
+    # 3.2: who gets which part of an old channel.
     if old == new:
         return [Share(consumer, Filter.WHOLE)]
     if partitioner == _KEYED:
@@ -163,6 +165,7 @@ def redistributed(items: Sequence[Sequence[T]], new: int, subtask: int) -> list[
     """Return the new subtask's share of the old ones' items (splits, a writer's state): its own at the same
     parallelism, else every item goes to exactly one subtask, round robin.
     """
+    # 10.2: each split goes to one subtask, with what its generator knows.
     if len(items) == new:
         return list(items[subtask])
     everything = [item for of_one in items for item in of_one]
@@ -186,6 +189,7 @@ def live_start(producers: Iterable[SubtaskSnapshot]) -> ChannelTime:
     """Return the initial time of an edge's live channels: the minimum over the emitted watermarks of the old producers
     that tell the time, and the maximum if all of them are idle, as in the watermark valve.
     """
+    # 5.2b: a producer that has ended, is idle, or has emitted its last watermark sets no start.
     told = telling(producers)
     said = [WATERMARK_MIN_MS if p.watermark_ms is None else p.watermark_ms for p in told]
     combined = max if all(p.idle for p in told) else min

@@ -235,6 +235,7 @@ class BarrierHandler:
         """Handle a producer's decline: its barrier will not come."""
 
         def decline() -> list[Effect]:
+            # 2.3a: an ended checkpoint is not declined again.
             if checkpoint_id in self._ended:
                 return []
             return self._decline(checkpoint_id, FailureReason.DECLINED_ON_CANCELLATION_BARRIER)
@@ -374,6 +375,7 @@ class BarrierHandler:
     def _turn(self, alignment: _Alignment, now_ms: float) -> list[Effect]:
         effects: list[Effect] = []
         checkpoint_id = alignment.barrier.checkpoint_id
+        # 2.1: older alignments turn first.
         for older_id in sorted(i for i in self._alignments if i < checkpoint_id):
             older = self._alignments[older_id]
             if older.state is AlignmentState.COLLECTING_UNALIGNED:
@@ -400,6 +402,7 @@ class BarrierHandler:
         if unaligned:
             missing = (c for c in range(self._channels) if c not in alignment.reached)
             windows = [(c, alignment.urgent.get(c)) for c in missing]
+        # 2.5: the age counts from the trigger.
         age_ms = now_ms - alignment.triggered_ms
         aged = msgspec.structs.replace(barrier, age_ms=age_ms)
         first = alignment.first_barrier_ms if alignment.first_barrier_ms is not None else now_ms

@@ -53,6 +53,7 @@ class DrainGate:
         stage = Stage.OVER if is_last else Stage.RELEASED
         if self._stage is Stage.OVER:
             return
+        # 3.4: the release waits for the checkpoints that it names.
         self._next.append((stage, set(checkpoints) - self._ended))
         self._follow()
 

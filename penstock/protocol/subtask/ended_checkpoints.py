@@ -25,6 +25,7 @@ class EndedCheckpoints:
         return self._end is not None and checkpoint_id < self._end and checkpoint_id not in self._open
 
     def add(self, checkpoint_id: int) -> None:
+        # 2.3b: every checkpoint is remembered as ended or open, however long ago.
         if self._end is None:
             self._end = max(0, checkpoint_id - _BEFORE_THE_FIRST)
         self._open.update(range(max(self._end, checkpoint_id - _OPEN_MAX), checkpoint_id))

@@ -130,6 +130,7 @@ class SubtaskMachine:
     @property
     def is_suspended(self) -> bool:
         """Return whether a terminating snapshot was taken: nothing is consumed until its checkpoint has failed."""
+        # 9.3: nothing is consumed behind the snapshot of a terminating checkpoint.
         return self._suspended_by is not None
 
     def pending(self) -> dict[int, AlignmentState]:

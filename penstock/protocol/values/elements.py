@@ -93,6 +93,7 @@ class SnapshotKind(IntEnum):
     @property
     def has_predecessor(self) -> bool:
         """Return whether a checkpoint of this kind may name segments of an earlier one; savepoints must not."""
+        # 11.19: savepoints name nothing outside of their directory.
         return self in (SnapshotKind.CHECKPOINT, SnapshotKind.RESCALE)
 
     @property

@@ -39,6 +39,7 @@ class FailureReason(StrEnum):
         return self in _COUNTED
 
 
+# 11.9: an id that foreign metadata has taken is no failure.
 _COUNTED = frozenset(
     {
         FailureReason.IO_EXCEPTION, FailureReason.ASYNC_EXCEPTION,

@@ -33,6 +33,7 @@ class TimeAtSnapshot:
 
     @staticmethod
     def of(clock: SubtaskClock) -> TimeAtSnapshot:
+        # 5.1: time is part of the cut.
         time = clock.time
         said, channels = (clock.said_idle, dict(clock.said_pauses)), clock.valve.times()
         return TimeAtSnapshot(time.emitted_ms, time.current_ms, time.floors(), *said, channels)

@@ -141,6 +141,7 @@ class InFlightRestore:
         """Return the start time of the channels of an edge that the checkpoint does not contain: at the watermark that
         the nearest operators above it in the checkpoint had emitted. New operators emit none before those do.
         """
+        # 3.7: a new edge starts at its producers' time.
         graph = self._plan.graph
         vertex = graph.vertices[edge.source]
         for operator in reversed(vertex.operators):

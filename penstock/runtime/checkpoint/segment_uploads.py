@@ -92,6 +92,7 @@ class SegmentUploads:
                 item[0].discard()
 
     def _start_waiting(self) -> None:
+        # 2.7: the segments of overlapping checkpoints are stored next to each other.
         while self._waiting and len(self._running) < self._uploads_max:
             upload, mailbox = self._waiting.popleft()
             self._running.add(upload)

@@ -154,6 +154,7 @@ class SnapshotWriter:
         """Write the next range of the state that is being encoded, or handle one item of mail, or write the next range
         of a consolidation. Return False if there was nothing to do.
         """
+        # 2.8b: what has ended is dropped before anything else is written.
         while self._ends:
             self._drop(self._ends.popleft())
         if self._encoding is not None:
@@ -296,6 +297,7 @@ class SnapshotWriter:
             if checkpoint_id not in self._ended:
                 self._decline(upload.capture, FailureReason.IO_EXCEPTION, str(upload.error))
             return
+        # 2.4: the segment is durable from here on.
         self._remember(checkpoint_id)
         _notify_backends(upload)
         if self._backup is not None and not upload.capture.cut.barrier.kind.is_savepoint:

@@ -33,6 +33,7 @@ def worth_keeping(ranges: Iterable[StateRange], segments: Sequence[Segment]) -> 
     """Return the numbers of the segments that these ranges lie in, without those to be given up, so that the others are
     together at most twice as long as what is named of them.
     """
+    # 11.18c: segments of which little is named are given up.
     named = Counter[int]()
     for range_ in ranges:
         named[range_.segment] += range_.length_bytes

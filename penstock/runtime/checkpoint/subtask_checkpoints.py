@@ -155,6 +155,7 @@ class SubtaskCheckpoints:
         return [(partition.edge, [next(numbers) for _ in partition.channels]) for partition in self._partitions]
 
     def _unread_layers(self) -> list[tuple[LayerCut, Captured]]:
+        # 3.1: a snapshot contains the unread part of each layer.
         unread = []
         for layer in self._gate.layers:
             if not layer.read:

@@ -15,6 +15,7 @@ from penstock.storage.segments import DamagedRange
 def reason_of(error: BaseException) -> SubtaskFailureReason:
     """Return the failure reason of the error, which says whether a restart can help."""
     # State that is loaded lazily is read inside a function, whose failure then has the damage as its cause.
+    # 3.6b: damage fails the job for good, wherever it is found.
     cause = error.error if isinstance(error, OperatorFailure) else error
     if isinstance(cause, DamagedRange):
         return SubtaskFailureReason.DAMAGED_RANGE

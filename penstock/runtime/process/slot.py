@@ -171,6 +171,7 @@ class Slot:
         """Call `done` once no thread of any generation runs here any more: of the last one, and of those before it,
         whose threads an earlier call may be waiting for still."""
         self._letting_go = [runner for runner in self._letting_go if not runner.done]
+        # 12.3: whoever does not return ends its process.
         self._scheduler.when_done(list(self._letting_go), self._cancellation_timeout_ms, done)
 
     _cancellation_timeout_ms = 180_000.0

@@ -75,6 +75,7 @@ class SlotDeployment:
     def __init__(self, message: Deploy, ports: SlotPorts, backup_of: OpenBackup) -> None:
         self.generation = Generation(*message.generation)
         self.message = message
+        # 8.3: functions of a generation are unpickled afresh.
         self.plan: DeploymentPlan = cloudpickle.loads(message.plan)
         self.metadata: Metadata | None = None
         self.revoked = False
@@ -167,6 +168,7 @@ class SlotDeployment:
     # ---- what leaves --------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
+        # 12.2: nothing of a revoked generation leaves.
         if not self.revoked:
             self._ports.master.send(message)
 

@@ -250,6 +250,7 @@ class GateFeed:
         if found.virtual is not None:
             self._event_time.on_inputs(self._valve.on_virtual(found.virtual, found.event))
             return
+        # 9.2: an end of data in a layer ends that layer's time only.
         if found.recovered and isinstance(found.event, EndOfData):
             return  # the producer was restored, too, and sends its end of data again, on the live channel
         self._event_time.on_inputs(self._valve.on_event(found.channel, found.event))

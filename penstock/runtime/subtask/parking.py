@@ -45,6 +45,7 @@ class Parking:
             self._to_skip -= 1
         elif now_ms >= self._not_before_ms:
             self._for = self._taken
+            # 7.3: a pause has an end, whatever the writer does.
             self.until_ms = now_ms + self._ms_max
             self._began_ms = now_ms
         self._taken = None

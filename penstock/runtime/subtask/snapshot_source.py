@@ -26,6 +26,7 @@ class SnapshotSource:
 
     def finish_row(self) -> bool:
         """Emit the rest of the row that the chain is in the middle of. False: the overdraft is used up, try later."""
+        # 7.1: a snapshot lies between two input rows.
         if not self.work.finish_row():
             return False
         for partition in self.output.partitions:

@@ -42,6 +42,7 @@ class SourceAlignment:
 
     def limit(self, watermark_max_ms: int) -> None:
         """Read up to this watermark."""
+        # 5.7: no source of the group reads further than this.
         self._limit_ms = watermark_max_ms
 
     def follow_reader(self, waits_for_others: bool) -> None:

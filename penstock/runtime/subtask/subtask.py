@@ -136,6 +136,7 @@ class Subtask:
     def _take_mail(self) -> None:
         checkpoints, take = self.checkpoints, self.mailbox.take
         channels, index_of = self.gate.channels, self.gate.index_of
+        # 1.3: all mail before any work, so no row behind an urgent barrier is taken first.
         for _ in range(len(self.mailbox.mail)):  # more may come meanwhile, again and again
             match take():
                 case Data() | Event() as element:
@@ -178,12 +179,15 @@ class Subtask:
         work, output, event_time = self.work, self.output, self.event_time
         if self.phase is Phase.OPENED:
             return None
+        # 10.3: a held subtask reads nothing, and does not become idle.
         if self._draining.held or self._machine.is_suspended:
             event_time.pause()
             return 0 if self._take_barrier(past_layers=True) else None
         if work.unfinished:
             return self._resume()
+        # 4.4: no slice begins without room; one that has begun never waits for it.
         if self.phase is Phase.FINISHED or not output.has_room():
+            # 9.1: who has finished answers barriers still.
             return 0 if self._take_barrier() else None
         if event_time.time.behind or work.resumes_firing:
             return self._advance_time()
@@ -249,6 +253,7 @@ class Subtask:
         """Report to the JobMaster, while the job drains, each time that nothing but barriers is left to do here."""
         if self._draining.is_over:
             return
+        # 3.3b: held rows leave before the report that counts them.
         self.work.flush_held()
         for partition in self.partitions:
             partition.flush_held()

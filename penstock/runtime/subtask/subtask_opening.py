@@ -307,6 +307,7 @@ class SubtaskOpening:
 
 def _emit_behind_rows(work: Work, output: ChainOutput, event: InBandEvent) -> None:
     """Emit an event behind all rows that came before it, those held for a user's batch included."""
+    # 5.6: held rows leave before the event.
     work.flush_held()
     output.emit_event(event)
 

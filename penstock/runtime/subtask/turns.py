@@ -35,5 +35,6 @@ class Turns:
         """Do the work that a clock has made due if it is its turn; return whether there was any. Then it is the input's
         turn.
         """
+        # 5.5c: after timers of processing time it is the input's turn.
         self._is_inputs = not self._is_inputs and act()
         return self._is_inputs

@@ -312,6 +312,7 @@ class StateTable:
         return True
 
     def _copy_of(self, key: Any, value: Any, copy_value: Callable[[Any], Any]) -> Any:
+        # 8.1: the first touch of an entry that is not written yet copies it.
         try:
             return copy_value(value)
         except Exception as error:

@@ -34,6 +34,7 @@ class ExpiringHandle(Handle):
 
     def _read(self) -> Stamped | None:
         """Return the entry, of a state with one value per key, if the user may see it."""
+        # 8.4: a read that prolongs an entry's life is a change, so its time is stored.
         self.accesses += 1
         kept: Stamped | None = self._peek()
         if kept is None:

@@ -267,6 +267,7 @@ class DatabaseCopies:
         runs = self._by_state()
         found = [copy for path in self._backup.databases() if (copy := self._read(path, runs)) is not None]
         found.sort(key=lambda copy: -_bytes_of(_usable(copy, runs)))
+        # 3.10: a copy is opened for a checkpoint behind it; later runs are inserted.
         for copy in found:
             usable = _usable(copy, runs)
             try:

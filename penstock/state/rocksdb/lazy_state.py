@@ -226,6 +226,7 @@ class LazyState:
         """Return all entries as they are now, sorted. What is missing is loaded when it is reached."""
         with self._lock:
             there = self.database.scan(self.prefix)
+            # 3.11b: what is not loaded at the barrier is loaded for the snapshot.
             barrier = _Barrier([granule for granule in self._granules if not granule.is_loaded])
             self._barriers.add(barrier)
         return self._all_of(there, barrier)

@@ -76,6 +76,28 @@ def test_sections_and_rules_are_numbered_without_gaps() -> None:
         assert own == list(range(1, len(own) + 1)) and own, f"section {section}"
 
 
+def comments() -> set[tuple[str, str]]:
+    """The rules that comments in penstock/ name, with the letter of a schedule, if they name one: `# 2.3a: why`."""
+    files = (ROOT / "penstock").rglob("*.py")
+    return {
+        found for path in files for found in re.findall(r"^ *# (\d+\.\d+)([a-z]?): ", path.read_text("utf-8"), re.M)
+    }
+
+
+def test_a_comment_names_each_rule_at_the_line_that_keeps_it() -> None:
+    named = comments()
+    assert [number for number in NUMBERS if number not in {rule for rule, _ in named}] == [], "rules without a comment"
+
+
+def test_comments_name_no_rule_that_does_not_exist() -> None:
+    unknown = [
+        rule + letter
+        for rule, letter in sorted(comments())
+        if rule not in RULE_TEXTS or (letter and letter not in schedules(RULE_TEXTS[rule]))
+    ]
+    assert unknown == []
+
+
 def of_rule(names: dict[str, tuple[str, ...]], rule: str) -> set[str]:
     return {name for name, rules in names.items() if rule in rules}
 
