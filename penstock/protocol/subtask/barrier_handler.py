@@ -82,7 +82,7 @@ TABLE: Table[AlignmentState] = Table(
             _UNALIGNED: Cell("decline", (_ENDED,)),
             _ENDED: Cell("ignore", (_ENDED,)),
         },
-        "over": {
+        "ended": {
             _UNKNOWN: Cell("drop what was captured", (_ENDED,)),
             _WAITING: Cell("drop what was captured", (_ENDED,)),
             _ALIGNED: Cell("drop what was captured", (_ENDED,)),
@@ -149,13 +149,13 @@ class Declined(msgspec.Struct, frozen=True):
     reason: FailureReason
 
 
-class Discard(msgspec.Struct, frozen=True):
+class Drop(msgspec.Struct, frozen=True):
     """Drop the capture: the coordinator ended the checkpoint."""
 
     checkpoint_id: int
 
 
-Effect = Block | Unblock | TakeOut | Snapshot | LimitWindow | AllBarriersIn | Declined | Discard
+Effect = Block | Unblock | TakeOut | Snapshot | LimitWindow | AllBarriersIn | Declined | Drop
 
 
 class Moved(NamedTuple):
@@ -248,9 +248,9 @@ class BarrierHandler:
         def drop() -> list[Effect]:
             effects = self._release(checkpoint_id)
             self._ended.add(checkpoint_id)
-            return [*effects, Discard(checkpoint_id)]
+            return [*effects, Drop(checkpoint_id)]
 
-        return self._checked("over", checkpoint_id, drop)
+        return self._checked("ended", checkpoint_id, drop)
 
     def on_time(self, now_ms: float) -> list[Effect]:
         """Turn the barriers that have waited for longer than their alignment timeout."""

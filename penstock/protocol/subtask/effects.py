@@ -80,7 +80,7 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class DropCapture(msgspec.Struct, frozen=True):
-    """Discard the capture of a checkpoint that is over here."""
+    """Drop the capture of a checkpoint that has ended here."""
 
     checkpoint_id: int
 

@@ -173,7 +173,7 @@ class SubtaskMachine:
             case alignment.Declined(checkpoint_id, reason):
                 cancels = [SendFrame(CancelBarrier(output.id, checkpoint_id)) for output in self.outputs]
                 return [*self._drop(checkpoint_id), *cancels, Decline(checkpoint_id, reason)]
-            case alignment.Discard(checkpoint_id):
+            case alignment.Drop(checkpoint_id):
                 return self._drop(checkpoint_id)
             case _Resume(checkpoint_id):
                 if self._suspended_by == checkpoint_id:

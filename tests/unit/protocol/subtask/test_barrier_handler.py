@@ -18,7 +18,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.protocol.channel.ends import ProtocolError
-from penstock.protocol.subtask.barrier_handler import BarrierHandler, Declined, Discard, Snapshot
+from penstock.protocol.subtask.barrier_handler import BarrierHandler, Declined, Drop, Snapshot
 from penstock.protocol.values.elements import Barrier
 from penstock.protocol.values.frames import Data
 from penstock.protocol.values.reasons import FailureReason
@@ -319,7 +319,7 @@ def test_a_source_snapshots_at_its_trigger_and_declines_a_late_one() -> None:
     assert isinstance(aligned[0], Snapshot) and not aligned[0].unaligned
     assert handler.on_trigger(Barrier(1, 0), 0.0) == [Declined(1, FailureReason.DECLINED_LATE_BARRIER)]
     assert handler.on_trigger(Barrier(3, 100), 0.0) == [], "a repeated trigger"
-    assert handler.on_ended(4) == [Discard(4)]
+    assert handler.on_ended(4) == [Drop(4)]
     assert handler.on_trigger(Barrier(4, 0), 0.0) == [], "over before it began"
 
 
