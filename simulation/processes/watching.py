@@ -97,5 +97,5 @@ def _lines(effects: Sequence[Effect], decisive: Any, cause: str) -> Iterator[tup
 
 def _snapshot(cut: Cut, cause: str) -> str:
     kind = "unaligned" if cut.unaligned else "aligned"
-    numbers = f"applied {cut.applied} emitted {cut.emitted}"
+    numbers = f"applied {[*cut.applied.values()]} emitted {[*cut.emitted.values()]}"
     return f"takes its {kind} snapshot of checkpoint {cut.checkpoint_id}: {numbers} ({cause})"

@@ -12,8 +12,8 @@ from penstock.protocol.values.elements import Barrier, ChannelId, SnapshotKind
 class Cut:
     """Cuts the channels of one subtask for one checkpoint.
 
-    `applied` and `emitted`: one number per channel, in the order of the inputs and of the outputs. `inputs` and
-    `outputs`: the elements in flight, by channel. `windows_open`: the positions of inputs that are still captured.
+    `applied` and `emitted`: the numbers of all channels, in the order of the inputs and of the outputs. `inputs` and
+    `outputs`: the elements in flight. `windows_open`: the positions of inputs that are still captured.
     `barriers_missing`: until all barriers are in. `outputs_open`: an aligned barrier that may still turn stands in an
     output queue.
     """
@@ -22,8 +22,8 @@ class Cut:
     unaligned: bool
     taken_ms: float
     start_delay_ms: float
-    applied: list[int]
-    emitted: list[int]
+    applied: dict[ChannelId, int]
+    emitted: dict[ChannelId, int]
     inputs: dict[ChannelId, Captured] = field(default_factory=dict)
     outputs: dict[ChannelId, Captured] = field(default_factory=dict)
     windows_open: set[int] = field(default_factory=set)

@@ -190,8 +190,8 @@ class SubtaskMachine:
             effect.unaligned,
             now_ms,
             effect.start_delay_ms,
-            [channel.applied for channel in self.inputs],
-            [channel.emitted for channel in self.outputs],
+            {channel.id: channel.applied for channel in self.inputs},
+            {channel.id: channel.emitted for channel in self.outputs},
         )
         self._cuts[barrier.checkpoint_id] = cut
         effects = self._send_barrier(cut, now_ms)

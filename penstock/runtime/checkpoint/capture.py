@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.graph.job_graph import Edge
@@ -44,14 +45,12 @@ class Capture:
     """Holds a subtask's cut together with what the protocol does not see. Built by the subtask's thread; belongs to the
     snapshot writer once its cut is closed.
 
-    `applied[edge]` and `emitted[edge]` are in the order of the edge's producers and consumers. `layers`: those of the
-    gate that have unread elements.
+    `edges`: those of the subtask, by their indices. `layers`: those of the gate that have unread elements.
     """
 
     subtask: SubtaskId
     cut: Cut
-    applied: list[tuple[Edge, list[int]]]
-    emitted: list[tuple[Edge, list[int]]]
+    edges: Mapping[int, Edge]
     layers: list[tuple[LayerCut, Captured]]
     time: TimeAtSnapshot
     finished: bool

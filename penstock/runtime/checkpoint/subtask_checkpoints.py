@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Callable
 
 from penstock.common.clock import Clock
-from penstock.graph.job_graph import Edge
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.effects import (
@@ -62,7 +61,7 @@ class SubtaskCheckpoints:
         self._source = source
         self._gate = subtask.gate
         self._valve = subtask.valve
-        self._partitions = subtask.partitions
+        self._edges = {edge.index: edge for edge in (*subtask.gate.edge_of, *(p.edge for p in subtask.partitions))}
         self._outputs = [(p, position) for p in subtask.partitions for position in range(len(p.channels))]
         self._clock = clock
         self._went_unaligned = went_unaligned
@@ -126,8 +125,7 @@ class SubtaskCheckpoints:
         capture = Capture(
             self._subtask,
             cut,
-            self._applied(cut),
-            self._emitted(cut),
+            self._edges,
             self._unread_layers() if cut.stores else [],
             TimeAtSnapshot.of(source.event_time),
             source.finished,
@@ -143,16 +141,6 @@ class SubtaskCheckpoints:
         if cut.unaligned:
             self._went_unaligned(cut.checkpoint_id)
         self._taken(capture)
-
-    def _applied(self, cut: Cut) -> list[tuple[Edge, list[int]]]:
-        applied: dict[str, tuple[Edge, list[int]]] = {}
-        for edge, number in zip(self._gate.edge_of, cut.applied, strict=True):
-            applied.setdefault(edge.name, (edge, []))[1].append(number)
-        return list(applied.values())
-
-    def _emitted(self, cut: Cut) -> list[tuple[Edge, list[int]]]:
-        numbers = iter(cut.emitted)
-        return [(partition.edge, [next(numbers) for _ in partition.channels]) for partition in self._partitions]
 
     def _unread_layers(self) -> list[tuple[LayerCut, Captured]]:
         # 3.1: a snapshot contains the unread part of each layer.

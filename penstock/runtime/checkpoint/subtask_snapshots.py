@@ -21,8 +21,7 @@ from penstock.storage.segments import SegmentWriter
 
 def snapshot_of(capture: Capture, segment: SegmentWriter, clock: Clock) -> SubtaskSnapshot:
     """Write the in-flight data, and describe the whole snapshot, whose keyed state is written. Raises `StoreError`."""
-    before, cut, time = segment.length_bytes, capture.cut, capture.time
-    edges = {edge.index: edge for edge, _ in (*capture.applied, *capture.emitted)}
+    before, cut, time, edges = segment.length_bytes, capture.cut, capture.time, capture.edges
     schemas = {edge.name: wire_schema(edge) for edge in edges.values()}
 
     def stored(captured: Captured, edge: str) -> tuple[list[InflightRange], list[NumberedEvent]]:
@@ -32,26 +31,29 @@ def snapshot_of(capture: Capture, segment: SegmentWriter, clock: Clock) -> Subta
             pieces.append(InflightRange(first, rows, 0, offset, length_bytes, crc))
         return pieces, [NumberedEvent(number, event) for number, event in captured.events]
 
-    inputs: dict[str, list[ChannelCapture]] = {edge.name: [] for edge, _ in capture.applied}
-    outputs: dict[str, list[ChannelCapture]] = {edge.name: [] for edge, _ in capture.emitted}
+    inputs: dict[int, InputCut] = {}
+    for (channel, number), of_channel in zip(cut.applied.items(), time.channels, strict=True):
+        into = inputs.setdefault(channel.edge, InputCut(edges[channel.edge].name, [], [], []))
+        into.applied.append(number)
+        into.times.append(of_channel)
     for channel, captured in cut.inputs.items():
-        edge = edges[channel.edge].name
-        inputs[edge].append(ChannelCapture(channel.producer, *stored(captured, edge)))
+        into = inputs[channel.edge]
+        into.captures.append(ChannelCapture(channel.producer, *stored(captured, into.edge)))
+    outputs: dict[int, OutputCut] = {}
+    for channel, number in cut.emitted.items():
+        outputs.setdefault(channel.edge, OutputCut(edges[channel.edge].name, [], [])).emitted.append(number)
     for channel, captured in cut.outputs.items():
-        edge = edges[channel.edge].name
-        outputs[edge].append(ChannelCapture(channel.consumer, *stored(captured, edge)))
+        out = outputs[channel.edge]
+        out.captures.append(ChannelCapture(channel.consumer, *stored(captured, out.edge)))
     layers = []
     for layer, captured in capture.layers:
         pieces, events = stored(captured, layer.edge)
         layers.append(msgspec.structs.replace(layer, pieces=pieces, events=events))
-    times = iter(time.channels)
     return SubtaskSnapshot(
         vertex=capture.subtask.vertex,
         subtask=capture.subtask.subtask,
-        inputs=[
-            InputCut(e.name, applied, inputs[e.name], [next(times) for _ in applied]) for e, applied in capture.applied
-        ],
-        outputs=[OutputCut(edge.name, emitted, outputs[edge.name]) for edge, emitted in capture.emitted],
+        inputs=list(inputs.values()),
+        outputs=list(outputs.values()),
         layers=layers,
         keyed=capture.keyed,
         schemas=capture.state.schemas if capture.state is not None else [],

@@ -205,8 +205,8 @@ class DrivenSubtask:
         self.acknowledged[cut.checkpoint_id] = Part(
             cut.barrier,
             cut.unaligned,
-            {c.id: number for c, number in zip(self.inputs, cut.applied, strict=True)},
-            {c.id: number for c, number in zip(self.outputs, cut.emitted, strict=True)},
+            cut.applied,
+            cut.emitted,
             captured,
             cut.alignment_ms,
         )

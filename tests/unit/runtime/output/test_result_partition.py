@@ -265,7 +265,7 @@ def test_held_rows_are_emitted_before_the_cut() -> None:
     outputs.emit([1, 2])
     assert outputs.partition.emitted == [0]
     (closed,) = outputs.trigger(Barrier(1, None))
-    assert closed.emitted == [2]
+    assert list(closed.emitted.values()) == [2]
     assert outputs.taken() == [[1, 2], "AlignedBarrier"]
 
 
@@ -329,7 +329,7 @@ def test_an_urgent_barrier_goes_to_everybody_at_once() -> None:
     outputs = Outputs(3, PartitionerKind.BROADCAST, credit_bytes=0)
     outputs.emit([1, 2])
     (closed,) = outputs.trigger(Barrier(4, 0))
-    assert [channel.consumer for channel in closed.outputs] == [0, 1, 2] and closed.emitted == [2, 2, 2]
+    assert [channel.consumer for channel in closed.outputs] == [0, 1, 2] and set(closed.emitted.values()) == {2}
     assert outputs.taken() == ["UrgentBarrier"] * 3
 
 
