@@ -192,8 +192,7 @@ def _check_edges(
     problems: list[str],
     with_rows: list[str],
 ) -> None:
-    """Append the problems of the edges to `problems`, and the names of those whose rows are in the way to
-    `with_rows`."""
+    """Append the edges' problems to `problems`, and the names of edges with rows in the way to `with_rows`."""
     by_index = {v.index: v for v in vertices}
     edges_now: dict[str, Edge] = {e.name: e for e in graph.edges}
     for old in edges:

@@ -146,9 +146,7 @@ class LogicalGraph:
     nodes: list[Node] = field(default_factory=list)
 
     def add(self, node: Node) -> Node:
-        """Append a node, after those of its inputs that are not in the graph yet because they were declared for an
-        earlier job.
-        """
+        """Append a node, after those of its inputs that the graph lacks because an earlier job declared them."""
         for given in node.inputs:
             self.include(given.node)
         self.nodes.append(node)

@@ -29,9 +29,7 @@ def strategy_of(node: Node) -> WatermarkStrategy | None:
 
 
 def nodes_with_event_time(graph: LogicalGraph) -> set[Node]:
-    """Return the operators whose rows have event time. If only some inputs of an operator have it, some rows have
-    none.
-    """
+    """Return the operators whose rows have event time. If only some inputs have it, some rows have none."""
     found: set[Node] = set()
     for node in graph.nodes:
         strategy = strategy_of(node)

@@ -62,8 +62,7 @@ class RestServer:
             self._ended_at.pop(job_id, None)
 
     def release(self, served: tuple[str, ServedJob] | None) -> None:
-        """Release a job acquired with `acquire`: the job has ended, if it was served. The server closes after the last
-        one."""
+        """Release a job acquired with `acquire`; None: it was not served. The server stops with its last job."""
         with self._lock:
             self._users -= 1
             # A job that was started again in this process has taken the place of the one that ends.

@@ -54,8 +54,7 @@ class SparkExecutor:
     data_frames = DataFrames()
 
     def find_ended(self, graph: JobGraph, configuration: Configuration) -> JobClient | None:
-        """Return the client of a job that every start resumes, if it has ended for good. Neither Spark nor any source
-        is asked."""
+        """Return the client of a job that has ended for good, asking neither Spark nor sources; else None."""
         configuration = _with_absolute_paths(configuration)
         identity = look_whether_over(graph.name, configuration, driver_store(configuration))
         if identity is None:
@@ -124,8 +123,7 @@ class SparkExecutor:
 def _found(
     graph: JobGraph, configuration: Configuration, settings: JobSettings, open_store: OpenStore
 ) -> tuple[JobIdentity, FoundCheckpoint | None]:
-    """Return which job this is, and the checkpoint that it is restored from. Its directory exists afterwards. Raises as
-    `submit`."""
+    """Return the job's identity and the checkpoint to restore. Makes its directory. Raises as `submit`."""
     identity = identify(configuration, graph.name, lambda: JobID.generate().hex, open_store)
     check_place(graph, identity)
     if is_available(configuration):

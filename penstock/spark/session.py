@@ -222,9 +222,7 @@ def _use_our_python(context: SparkContext) -> None:
 
 
 def _check_worker_memory(context: SparkContext) -> None:
-    """Check `spark.executor.pyspark.memory`: it limits a worker's address space, of which each thread reserves a
-    part.
-    """
+    """Check `spark.executor.pyspark.memory`: it limits the address space, of which each thread reserves a part."""
     setting = context.getConf().get("spark.executor.pyspark.memory")
     if not setting:
         return

@@ -15,9 +15,7 @@ class StateError(Fault):
 
 
 class StateSchemaError(StateError):
-    """Signals that a state was declared differently before: in the checkpoint that is being restored, or in this
-    program.
-    """
+    """Signals that a state was declared differently in the restored checkpoint, or before in this program."""
 
 
 class MissingStateClass(StateSchemaError):
@@ -115,9 +113,7 @@ class StateSnapshot(Protocol):
         """
 
     def discard(self) -> None:
-        """Release the view, because the checkpoint was given up. Any thread may call it; a running `encode` ends
-        early.
-        """
+        """Release the view of a checkpoint that was given up. Any thread may call it; `encode` ends early."""
 
 
 @dataclass(frozen=True)

@@ -176,9 +176,7 @@ class Chains:
     def consolidations(
         self, chains: Mapping[StateName, Chain], checkpoint_id: int, whole: Callable[[StateName], StateSnapshot]
     ) -> list[Consolidation]:
-        """Begin to consolidate states, of those whose chains a snapshot names now. `whole`: returns a state as it is
-        now.
-        """
+        """Begin to consolidate states of `chains`, which a snapshot names. `whole`: returns a state as it is now."""
         begun = []
         for name, chain in chains.items():
             is_begun = name in self._consolidated or checkpoint_id <= self._consolidating.get(name, -1)

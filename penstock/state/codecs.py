@@ -113,9 +113,7 @@ def encode_batch(
 
 
 def encode_keys(keys: list[Any]) -> pa.Array:
-    """Return `penstock.protocol.values.keys.encode` of each as a binary column; integers and strings take a
-    shortcut.
-    """
+    """Return each key's `keys.encode` as a binary column; integers and strings take a shortcut."""
     kinds = set(map(type, keys))
     if kinds == {int}:
         try:

@@ -19,9 +19,7 @@ StateName = tuple[str, str]
 
 
 class RestoringBackend:
-    """Implements the part of a state backend that keeps what was restored. `operator_names` (uid -> name) are for
-    messages.
-    """
+    """Implements the restore of a state backend. `operator_names` (uid -> name) are for messages."""
 
     def __init__(self, operator_names: Mapping[str, str] | None) -> None:
         self._operator_names = operator_names or {}

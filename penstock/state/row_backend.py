@@ -82,9 +82,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         return self._state(operator, descriptor, self._at)
 
     def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
-        """Return the state of the current key and the window that begins at `start`. The handle is valid until the next
-        call.
-        """
+        """Return the state of the current key and the window from `start`. It is valid until the next call."""
         self._window_at.key = (self._at.key, start)
         self._window_at.key_group = self._at.key_group
         return self._state(operator, descriptor, self._window_at)
@@ -118,9 +116,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
             cleanup.run(rows)
 
     def _expired_ms(self, name: StateName) -> int | None:
-        """Return the time of last use up to which entries are left out of a snapshot of everything; None: all are
-        written.
-        """
+        """Return the time of last use up to which a full snapshot leaves entries out; None: it writes all."""
         ttl = self._codecs[name][0].ttl
         return None if ttl is None or not ttl.cleans_snapshots else self._wall_ms() - ttl.ttl_ms
 
@@ -179,8 +175,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
 
     @abstractmethod
     def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
-        """Return the number of entries that are looked at between slices; None: expired ones stay
-        until they are read."""
+        """Return the number of entries to check between slices; None: expired ones stay until they are read."""
 
     @abstractmethod
     def _walk(self, table: TableT) -> Walk:

@@ -35,9 +35,7 @@ _LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
 
 
 class SegmentName(NamedTuple):
-    """Describes a segment's name. `random` keeps the segments of one slot and checkpoint apart; `incarnation` is the
-    driver's.
-    """
+    """Describes a segment's name. `random` tells apart those of one slot and checkpoint. `incarnation`: a driver's."""
 
     generation: Generation
     incarnation: str

@@ -38,9 +38,7 @@ class OwnedDirectory:
 
 
 def delete_ownerless(parent: str | Path, prefix: str, unused_for_s: float = 0.0) -> None:
-    """Delete the directories in `parent` whose processes have ended without deleting them, and that were not used for
-    so long.
-    """
+    """Delete directories in `parent` that ended processes left behind, unused for `unused_for_s` at least."""
     for path in Path(parent).glob(prefix + "*"):
         delete_if_ownerless(path, unused_for_s)
 
@@ -59,9 +57,7 @@ def is_ownerless(path: Path) -> bool:
 
 
 class _locked:
-    """Takes the lock of a directory for a moment. `as`: False if it has an owner, is being made or deleted, or is
-    another user's.
-    """
+    """Takes a directory's lock for a moment. `as`: False if it has an owner, changes, or is another user's."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -79,9 +79,7 @@ class SegmentWriter:
         return Range(offset, self.length_bytes - offset, crc)
 
     def finish(self) -> Segment | None:
-        """Finish the segment: it is durable when this returns. None: there was nothing to write, or no store. Raises
-        `StoreError`.
-        """
+        """Finish the segment durably. None: there was nothing to write, or no store. Raises `StoreError`."""
         if not self.length_bytes or self._store is None:
             return None
         if self._writer is None:

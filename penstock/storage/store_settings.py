@@ -20,9 +20,7 @@ _OPTIONS: tuple[ConfigOption[Any], ...] = (
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """Holds the options of stores. Two that are equal open the same store. Options may be secrets, so they are not
-    shown.
-    """
+    """Holds the options of stores; equal ones open the same store. They may be secrets, so they are not shown."""
 
     fsync: bool = True
     texts: tuple[tuple[str, str], ...] = field(default=(), repr=False)

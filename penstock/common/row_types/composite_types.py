@@ -19,8 +19,7 @@ _CHUNK_ROWS = 4096
 
 
 class _FieldsType(ColumnType):
-    """Holds the common part of tuples and rows. A row of a stream is a column per field, a nested
-    one a struct column."""
+    """Implements tuples and rows. A stream's row is a column per field, a nested one a struct column."""
 
     field_names: tuple[str, ...]
     field_types: tuple[ColumnType, ...]

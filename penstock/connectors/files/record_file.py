@@ -216,8 +216,7 @@ class RecordFile(OpenFile):
             size *= 2
 
     def _whole_records(self, window: bytes, at: int, end: int, is_last: bool) -> int:
-        """Return the number of bytes of `window` in whole records that begin before `end`; 0: more must be read to
-        know."""
+        """Return the bytes of `window` in whole records that begin before `end`; 0: more must be read to know."""
         decoder = self._decoder
         if decoder.line_breaks_in_records:
             cut = decoder.end_of_last(window)

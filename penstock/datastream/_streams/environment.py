@@ -38,8 +38,7 @@ class Environment(Protocol):
 
 
 def check_state_backend(configuration: Configuration) -> None:
-    """Check that the state backend's libraries are installed here. Slots need them, too, and name those that they
-    lack."""
+    """Check that the state backend's libraries are installed here. Slots check their own."""
     option = StateBackendOptions.STATE_BACKEND
     if configuration.get(option) == "rocksdb" and importlib.util.find_spec("rocksdict") is None:
         raise OptionError(

@@ -76,9 +76,7 @@ def modules_below(folder: Path) -> list[str]:
 
 
 def archive_modules(archive: Path, folder: Path, names: list[str]) -> Path:
-    """Write a zip file that Python imports `names` from: modules and packages in `folder`, with packages' data
-    files.
-    """
+    """Write a zip file that Python imports `names` (modules and packages in `folder`) from, with data files."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         for name in names:
             package = folder / name

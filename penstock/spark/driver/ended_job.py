@@ -16,8 +16,7 @@ from penstock.monitoring.report import JobReport
 
 
 class EndedJobClient(JobClient):
-    """Reports the outcome of a job that has ended. `state` is FINISHED or CANCELED, `message` what
-    the user was told."""
+    """Reports the outcome of an ended job. `state` is FINISHED or CANCELED, `message` the user's text."""
 
     def __init__(self, job_id: JobID, job_name: str, state: str, message: str) -> None:
         self._job_id = job_id

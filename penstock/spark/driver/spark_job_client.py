@@ -180,9 +180,7 @@ class SparkJobClient(JobClient):
         return self.interruptible(lambda: JobClient.wait(self, timeout_ms))
 
     def interruptible(self, call: Callable[[], T]) -> T:
-        """Return the result of a call that waits for the job, or for rows of it. Ctrl-C and SIGTERM end the job as in
-        `wait`.
-        """
+        """Return the result of a call that waits for the job or its rows. Ctrl-C and SIGTERM end it as in `wait`."""
         with _OwnInterrupt():
             self._waiting += 1
             try:

@@ -31,9 +31,7 @@ _FIXED_SIZE = (sql.NumericType, sql.BooleanType, sql.DateType, sql.TimestampType
 
 
 class NoArrowWriter(Exception):
-    """Signals that this version of Spark does not write Arrow with a number of rows that the caller chooses. Nothing
-    was written.
-    """
+    """Signals that this Spark cannot write Arrow with the caller's number of rows. Nothing was written."""
 
 
 def has_rows_of_fixed_size(kind: sql.DataType) -> bool:

@@ -81,9 +81,7 @@ def _query(plan: Any) -> list[str] | None:
 
 
 def _files(relation: Any) -> dict[str, list[int] | None]:
-    """Return the files of a relation, as Spark has listed them for this DataFrame: in one call, because there may be
-    many.
-    """
+    """Return the files of a relation as Spark listed them for this DataFrame: in one call, for there may be many."""
     try:
         listed = relation.location().allFiles().mkString("\n")
         return {path: [int(length), int(at)] for path, length, at in _FILE.findall(listed)}
@@ -94,9 +92,7 @@ def _files(relation: Any) -> dict[str, list[int] | None]:
 
 
 def _hashes_of_collection(frame: DataFrame, rdd: Any) -> list[list[int]]:
-    """Return hashes of the pickled rows that the driver's program holds, one for each partition; none for any other
-    RDD.
-    """
+    """Return hashes of the pickled rows that the driver's program holds, one per partition; none for other RDDs."""
     while rdd.dependencies().size() == 1:
         rdd = rdd.dependencies().apply(0).rdd()
     if rdd.getClass().getSimpleName() != "ParallelCollectionRDD":

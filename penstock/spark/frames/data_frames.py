@@ -162,9 +162,7 @@ class JobFiles:
         restored: FoundCheckpoint | None,
         options: FrameOptions,
     ) -> str | None:
-        """Return the name of the folder that the checkpoint reads, below this job's directory; None if there is none to
-        read.
-        """
+        """Return the folder's name below this job's directory that the checkpoint reads; None if there is none."""
         if restored is None:
             # An unreadable checkpoint does not decide this: every split of a checkpoint names its own folder.
             return self._copied(root, uid) if identity.resume else None

@@ -118,9 +118,7 @@ class FrameDirectory:
             _each(self._store.delete, self._store.list(f"{FRAMES_FOLDER}/{name}"))
 
     def remove_claimed(self, name: str) -> None:
-        """Remove the folder that this one was taken from, once its job has no checkpoint any more that needs it. Never
-        raises.
-        """
+        """Remove the folder that this one was taken from, once no checkpoint of its job needs it. Never raises."""
         with suppress(StoreError, SourceError):
             origin = self._store.get(f"{FRAMES_FOLDER}/{name}/{_CLAIMED_FROM}").decode()
             there = FrameDirectory(origin.rpartition(f"/{FRAMES_FOLDER}/")[0], self.settings)

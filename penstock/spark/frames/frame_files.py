@@ -134,9 +134,7 @@ def _format_of(directory: FrameDirectory, name: str, row_type: TypeInformation) 
 
 
 def _check_size(file: InputFile, size: int) -> None:
-    """Check a file's size. Its time of modification proves nothing: these files are written once, and a copy may not
-    keep it.
-    """
+    """Check a file's size. Times of modification prove nothing: a copy may not keep them."""
     try:
         found = file.size()
     except OSError as error:

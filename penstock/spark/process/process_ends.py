@@ -30,9 +30,7 @@ def ends_folder() -> Path:
 
 
 def record_ends(folder: str) -> None:
-    """Start recording; called in the daemon before PySpark's loop, which tells the kernel to forget how its children
-    end.
-    """
+    """Start recording. Called in the daemon before PySpark's loop, which makes the kernel forget ended children."""
     set_handler = signal.signal
 
     def reap(_number: int, _frame: Any) -> None:
@@ -60,8 +58,7 @@ def take_exit_code(pid: int) -> int | None:
 
 
 def oom_kills() -> int | None:
-    """Return the number of this machine's processes that the kernel has ended for want of memory; None if it does not
-    say."""
+    """Return the number of processes that this machine's kernel ended for want of memory; None if unknown."""
     with suppress(OSError, ValueError):
         for line in _VMSTAT.read_text().splitlines():
             name, _, count = line.partition(" ")

@@ -69,8 +69,7 @@ def main(arguments: SlotArguments) -> None:
 
 
 def import_ahead() -> None:
-    """Import the slow modules that deployments need: 0.3 s of CPU in all, for most of which restores would have to
-    wait."""
+    """Import the slow modules that deployments need: 0.3 s of CPU, which restores would wait for."""
     import penstock.datastream.connectors.file_system  # noqa: F401
 
     # pyarrow imports pandas, where that is installed, as soon as it is given an array.

@@ -37,9 +37,7 @@ Ports = tuple[range, ...]
 def _bind_ports(
     configuration: Configuration, bind: ConfigOption[Ports | None], announced: ConfigOption[Ports | None]
 ) -> tuple[Ports, str]:
-    """Return the ports to listen on, and the key that names them: as in Flink the announced ones, if no others are
-    set.
-    """
+    """Return the ports to listen on, and the option's key: by default the announced ones, as in Flink."""
     if (ports := configuration.get(bind)) is not None:
         return ports, bind.key
     ports = configuration.get(announced)

@@ -200,8 +200,7 @@ class SlotKeeper:
                 log.debug("the session is gone: %s", error)
 
     def _places(self, submission: int) -> list[TaskPlace]:
-        """Return the places of a submission that never registered; for one that did the answer is
-        not worth the time."""
+        """Return the places of a submission that never registered. Others are not worth the time of asking."""
         if self.registered >= submission:
             return []
         try:

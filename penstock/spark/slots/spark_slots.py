@@ -84,9 +84,7 @@ class SparkSlots:
         return SlotKeeper(self._substrate, slot, self._job_id, body, self._on_ended, submission)
 
     def relieve(self, slot: int) -> None:
-        """Submit the slot again while its process continues; that one's job is cancelled when another has
-        registered.
-        """
+        """Submit the slot again while its process continues, whose job is cancelled once another has registered."""
         with self._lock:
             old = self._keepers.get(slot)
             if old is None or self._closed.is_set() or slot in self._relieved:
@@ -195,9 +193,7 @@ class SparkSlots:
         return [*self._keepers.values(), *self._relieved.values(), *self._retired]
 
     def wait_cancelled(self) -> None:
-        """Wait until the slots have ended or Spark knows of the cancellations (some seconds at most). Call it after
-        `cancel_all`.
-        """
+        """Wait some seconds until the slots have ended or Spark knows of it. Call it after `cancel_all`."""
         if self._cancelling is not None:
             self._cancelling.join(max(0.0, self._cancelled_by_s - time.monotonic()))
 
@@ -219,7 +215,6 @@ class SparkSlots:
 
 
 def places_taken(substrate: Substrate) -> int:
-    """Return the number of task places that slots of this program's jobs have, or wait for, and do
-    not give back soon."""
+    """Return the number of task places that slots of this program's jobs have or wait for, and keep for now."""
     jobs = [slots for slots in list(_of_all_jobs) if slots._substrate.context is substrate.context]
     return sum(len(slots.submissions()) for slots in jobs)

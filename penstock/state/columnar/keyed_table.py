@@ -49,9 +49,7 @@ class KeyedTable(Protocol):
         """Remove live slots, each once."""
 
     def largest(self, column: int) -> int:
-        """Return a number that no value of a column of whole numbers is further from 0 than; 2^63 if that would cost
-        too much.
-        """
+        """Return a bound of the absolute values of a column of whole numbers; 2^63 if finding one costs much."""
 
     def all_true(self, column: int) -> bool:
         """Return whether a column of booleans was restored without a False. Call it before rows come."""

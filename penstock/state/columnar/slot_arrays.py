@@ -24,9 +24,7 @@ _COPIED_PER_NEW_SLOT = 8
 
 
 class SlotArrays:
-    """Holds the arrays. `columns` is replaced as a whole list when the arrays have grown: do not keep it across
-    `reserve`.
-    """
+    """Holds the arrays. Growing replaces `columns` as a whole list: do not keep it across `reserve`."""
 
     def __init__(self, dtypes: Sequence[npt.DTypeLike]) -> None:
         capacity = CAPACITY_MIN

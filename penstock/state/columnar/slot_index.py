@@ -188,9 +188,7 @@ class SlotIndex:
 
 
 def _place(table: npt.NDArray[np.int32], hashes: Hashes, slots: Slots) -> None:
-    """Write each slot into the first free place of its probe. If two want one place, the last write stays and the other
-    continues.
-    """
+    """Write each slot into the first free place of its probe. The last of two writes stays, the other continues."""
     mask = len(table) - 1
     places: npt.NDArray[Any] = (hashes & np.uint64(mask)).view(np.intp)
     entries = (slots + 1).astype(np.int32)

@@ -47,17 +47,14 @@ class SlotLog:
                 marks[slots] = True
 
     def make_marks(self) -> None:
-        """Allocate the marks by writing all of them: memory that the system has only promised would cost more, page by
-        page.
-        """
+        """Allocate the marks by writing them: memory that is only promised would cost more, page by page."""
         if self._marks is None:
             marks = np.empty(self._slots_end, np.bool_)
             marks.fill(False)
             self._marks = marks
 
     def sort(self) -> None:
-        """Distribute the log since the last call to the blocks: the newest first, so that the
-        oldest is applied last."""
+        """Distribute the newest part of the log to the blocks, newest first: the oldest is applied last."""
         logged: list[_Logged] = []
         while self._read < len(self._log):
             newest = self._log[self._read]

@@ -243,9 +243,7 @@ def _padded(length: int) -> int:
 
 
 def _beyond(lengths: Array, at: int) -> npt.NDArray[np.uint64]:
-    """Return the number of bits to shift out of a word at `at` so that only the string's bytes remain (64 or more: all
-    of it).
-    """
+    """Return the bits to shift out of a word at `at`, so that only the string's bytes remain (64 or more: all)."""
     return np.maximum(64 + 8 * at - 8 * lengths.astype(np.int64), 0).view(np.uint64)
 
 

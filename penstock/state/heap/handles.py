@@ -68,9 +68,7 @@ class EntryTable(Protocol):
 
 
 class Handle:
-    """Accesses the entry of the current key. `changeable`: the user could change what is returned, so even a read
-    touches it.
-    """
+    """Accesses the entry of the current key. `changeable`: a read touches it, too, for the user may change it."""
 
     __slots__ = ("_at", "_buckets", "_shared", "_table", "_changeable")
 

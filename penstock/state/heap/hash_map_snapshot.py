@@ -186,9 +186,7 @@ def _portions(keys: list[Any], key_groups: list[int], values: list[Any], entries
 
 
 def _existing(portions: Iterable[_Columns], gone: _Gone) -> Iterator[_Part]:
-    """Yield the entries that exist, and collect the others. One long call for all would keep the interpreter from the
-    stream.
-    """
+    """Yield existing entries and collect the others, by portions: one long call would hold up the stream."""
     for keys, key_groups, values in portions:
         are_gone = list(map(is_, values, repeat(ABSENT)))
         if any(are_gone):

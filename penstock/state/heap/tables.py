@@ -248,8 +248,7 @@ class StateTable:
             self._note_key(self.changed, key_group, key)
 
     def note(self, key_group: int, key: Any, value: Any) -> None:
-        """Record the next value of an entry; `ABSENT`: it is about to be removed. Call it for a key group in
-        `shared`."""
+        """Record the next value of an entry of a key group in `shared`; `ABSENT`: it is about to be removed."""
         changed = self.changed
         if changed is None:
             self._separate(key_group, key)

@@ -204,8 +204,7 @@ class Checkpoint:
         raise StateError(f"operator '{operator.label}' has no keyed state '{name}' in {self.path}; there are {known}")
 
     def key_form(self, uid: str, name: str, key_type: TypeInformation | None = None) -> KeyForm:
-        """Return the form in which `keyed_state` shows the keys for these arguments. Raises as that does, and
-        `DamagedRange`."""
+        """Return the form in which `keyed_state` shows the keys. Raises as `keyed_state`, and `DamagedRange`."""
         operator = self.operator(uid)
         return self._keys(operator, self.runs(operator, self._schema(operator, name)), key_type).form
 

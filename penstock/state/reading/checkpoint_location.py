@@ -59,9 +59,7 @@ def find_checkpoint(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> Ch
 
 
 def checkpoints_of(path: str, settings: StoreSettings = DEFAULT_SETTINGS) -> list[str]:
-    """Return the locations of all checkpoints that a path names: of a job's directory, those that it retains. Raises
-    `StoreError`.
-    """
+    """Return the locations of the checkpoints at a path: all that a job's directory retains. Raises `StoreError`."""
     folder = location(path)
     if posixpath.basename(folder) == METADATA_NAME:
         folder = parent_of(folder)

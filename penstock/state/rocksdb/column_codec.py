@@ -89,9 +89,7 @@ class ColumnCodec:
         return made
 
     def order(self, key_groups: npt.NDArray[np.uint16], rows: Sequence[KeyRows]) -> Slots:
-        """Return an order of rows in which their keys are sorted but for their ends: RocksDB writes neighbours in less
-        time.
-        """
+        """Return an order of rows that sorts their keys but for the ends: RocksDB writes neighbours in less time."""
         rank = key_groups.astype(np.uint64) << _KEY_GROUP_SHIFT
         if self._words:
             column = rows[self._words[0]]

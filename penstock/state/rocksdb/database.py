@@ -123,9 +123,7 @@ class View:
 
 
 class Database:
-    """Holds an open RocksDB without a log of its own: what counts is in checkpoints. `described`: whose it is, for
-    messages.
-    """
+    """Holds an open RocksDB without a log: checkpoints keep its contents. `described`: its owner, for messages."""
 
     def __init__(self, settings: RocksDBSettings, described: str) -> None:
         rocks = rocksdict()
@@ -280,9 +278,7 @@ class Database:
         return self._until_end(prefix, behind, self._db.items(read_opt=options, from_key=start), options)
 
     def stretch(self, first: bytes, end: bytes) -> Iterator[Entry]:
-        """Return the entries of one state with keys from `first` to before `end`, as they are at the time of this
-        call.
-        """
+        """Return the entries of one state with keys from `first` to before `end`, as they are now."""
         options = self._read_options()
         options.fill_cache(False)
         found = self._until_end(first[:PREFIX_BYTES], b"", self._db.items(read_opt=options, from_key=first), options)

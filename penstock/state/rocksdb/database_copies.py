@@ -86,9 +86,7 @@ class SealedState(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Copy:
-    """Holds a copy of this subtask. `taken_after`: the newest snapshot when it was taken. `sealed`: None until it may
-    be used.
-    """
+    """Holds a copy of this subtask. `taken_after`: the newest snapshot then. `sealed`: None until it may be used."""
 
     path: Path
     content: Content
@@ -98,8 +96,7 @@ class _Copy:
 
 @dataclass(frozen=True)
 class OpenedCopy:
-    """Describes the contents of an opened database. `restored`: the runs that need not be inserted;
-    `states` have them."""
+    """Describes an opened database. `restored`: the runs that need not be inserted; `states` have them."""
 
     states: dict[StateName, CopiedState] = field(default_factory=dict)
     restored: frozenset[StoredState] = frozenset()
@@ -248,9 +245,7 @@ class DatabaseCopies:
         self._copies.append(_Copy(path, content, taken_after))
 
     def _flush(self) -> None:
-        """Flush the memtables while the stream continues: RocksDB's checkpoint would do so while it holds the
-        interpreter's lock.
-        """
+        """Flush the memtables now: RocksDB's checkpoint would do it while it holds the interpreter's lock."""
         self._database.flush()
         deadline_s = time.monotonic() + _FLUSH_MAX_S
         while self._database.is_flushing:

@@ -210,9 +210,7 @@ class DiskTable:
         return value
 
     def flush(self, batch: Batch) -> None:
-        """Put the touched entries into a batch, and note their keys. Raises `StateError` for a value that cannot be
-        pickled.
-        """
+        """Put the touched entries into a batch, and note their keys. Raises `StateError` if pickling fails."""
         changes = None if self._changes is None else self._changes.keys_now((self.schema.operator, self.schema.name))
         recent, written, changeable = self.recent, self._written, self.codec.changeable
         keys, values, deleted = batch

@@ -45,8 +45,7 @@ class Granule:
 
 @dataclass(eq=False)
 class _Barrier:
-    """Holds the granules that a full snapshot still lacks: by the granules' numbers, their entries once they are
-    loaded."""
+    """Holds the granules that a full snapshot lacks, by number; once they are loaded, their entries."""
 
     missing: list[Granule]
     came: dict[int, Iterator[Entry]] = field(default_factory=dict)
@@ -121,9 +120,7 @@ class LazyState:
                 self._ensure(self._granules[number])
 
     def scan(self, within: bytes, behind: bytes) -> Iterator[Entry]:
-        """Yield the entries whose keys begin with `within` and are behind `behind`. Granules are loaded when the scan
-        gets there.
-        """
+        """Yield the entries with keys that begin with `within` and are behind `behind`; load granules on the way."""
         first = max(within, behind)
         for granule in self._granules[bisect_right(self._starts, first) - 1 :]:
             if granule.first > first and not granule.first.startswith(within):

@@ -69,9 +69,7 @@ class LocalState:
         predecessor_id: int | None,
         filters: Mapping[StateName, EntryFilter] | None = None,
     ) -> RocksDBSnapshot:
-        """Return a view of what is in the database now. `filters`: see `RocksDBSnapshot`. `restore_first`: see
-        `claim`.
-        """
+        """Return a view of the database. `filters`: see `RocksDBSnapshot`. `restore_first`: see `claim`."""
         since = {} if self._changes is None else self._changes.cut(checkpoint_id, predecessor_id)
         changed: dict[StateName, ChangedState] = {}
         by_name = {(table.schema.operator, table.schema.name): table for table in tables}
