@@ -15,8 +15,7 @@ from penstock.protocol.subtask.drain_gate import DrainGate, Stage
 from penstock.protocol.subtask.subtask_machine import SubtaskMachine
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted
 from penstock.runtime.subtask.parking import Parking
-from penstock.runtime.subtask.subtask import Subtask
-from penstock.runtime.subtask.subtask_mail import StepResult
+from penstock.runtime.subtask.subtask import StepResult, Subtask
 from tests.simulation.finding import assert_found
 from tests.simulation.proofs import breaks
 

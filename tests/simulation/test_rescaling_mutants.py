@@ -21,8 +21,7 @@ from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
 from penstock.runtime.output import result_partition
 from penstock.runtime.subtask import feeds, snapshot_source
-from penstock.runtime.subtask.subtask import Subtask
-from penstock.runtime.subtask.subtask_mail import StepResult
+from penstock.runtime.subtask.subtask import StepResult, Subtask
 from penstock.state.columnar import columnar_backend as columnar_state
 from penstock.state.heap import hash_map
 from simulation.scenarios import scenario

@@ -37,9 +37,9 @@ from penstock.runtime.checkpoint.snapshot_writer import SavepointTarget, Snapsho
 from penstock.runtime.process.backup import OpenBackup
 from penstock.runtime.process.slot_ports import DataLinks, MasterLink
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.parking import Unpark
 from penstock.runtime.subtask.slot_resources import RowBackend, SlotResources
 from penstock.runtime.subtask.subtask_factory import SubtaskFactory
-from penstock.runtime.subtask.subtask_mail import Unpark
 from penstock.runtime.subtask.subtask_runner import SubtaskRunner, WriterRunner
 from penstock.storage.backed_up import BackedUpStore
 from penstock.storage.layout import savepoint_segment_path, segment_path

@@ -32,6 +32,7 @@ class DeployedSubtask:
         self.mailbox = Mailbox()
         self.gate = gate
         self.partitions = partitions
+        self._partition_of = {partition.edge.index: partition for partition in partitions}
         self.valve = WatermarkValve(len(gate.channels))
         self.draining = DrainGate(self.id, generation, slot)
         self.machine = SubtaskMachine(gate.channels, [c for p in partitions for c in p.channels], self.draining)
@@ -39,10 +40,6 @@ class DeployedSubtask:
     def on_credit(self, frame: CreditLimit | CreditWanted) -> None:
         """Accept credit from a consumer, or a producer's report that its rows wait for some."""
         if isinstance(frame, CreditLimit):
-            self.partition_of(frame.channel.edge).grant(frame.channel, frame.limit_bytes)
+            self._partition_of[frame.channel.edge].grant(frame.channel, frame.limit_bytes)
         else:
             self.gate.want(frame)
-
-    def partition_of(self, edge: int) -> ResultPartition:
-        """Return the partition of an output edge, by the edge's index."""
-        return next(p for p in self.partitions if p.edge.index == edge)

@@ -7,9 +7,17 @@ each other closely, pauses take a quarter of the time at most, so that the subta
 
 from __future__ import annotations
 
+import msgspec
+
 _SKIPPED_MAX = 128
 _WORK_PER_PAUSE = 3.0
 """The time without a pause that follows one, as a multiple of its length."""
+
+
+class Unpark(msgspec.Struct, frozen=True):
+    """Ends the pause of a subtask: the slot's snapshot writer no longer needs the interpreter for itself."""
+
+    checkpoint_id: int
 
 
 class Parking:

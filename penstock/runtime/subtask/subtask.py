@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from enum import Enum, auto
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from penstock.common.clock import Clock
 from penstock.operators.event_time.subtask_clock import SubtaskClock
@@ -32,9 +32,8 @@ from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
-from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.parking import Parking, Unpark
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
-from penstock.runtime.subtask.subtask_mail import StepResult, Unpark
 from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from penstock.runtime.subtask.turns import Turns
 from penstock.runtime.subtask.work import Work
@@ -50,6 +49,16 @@ class Phase(Enum):
     """The input has ended; the last timers and windows fire."""
     FINISHED = auto()
     """User code has seen the end of data, and so have the consumers."""
+
+
+class StepResult(NamedTuple):
+    """Holds a step's result. `wait_ms`: call again after that long, or when there is mail; 0 at once, None only when
+    there is mail.
+    """
+
+    worked: bool
+    wait_ms: float | None
+    backpressured: bool
 
 
 class Subtask:

@@ -18,8 +18,8 @@ from penstock.protocol.subtask.drain_gate import Stage
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event
 from penstock.protocol.values.messages import CheckpointEnded, TriggerCheckpoint
+from penstock.runtime.subtask.parking import Unpark
 from penstock.runtime.subtask.subtask import Subtask
-from penstock.runtime.subtask.subtask_mail import Unpark
 from tests.unit.runtime.jobs.small_job import CommittedRows, ManualClock, SmallJob, graph_of
 
 GENERATION = Generation(1, 0)
