@@ -38,13 +38,12 @@ from penstock.jobmaster.reports import CheckpointHistory, Reporter
 from penstock.jobmaster.rescales import AdaptiveScheduler, Rescales
 from penstock.jobmaster.savepoints import Savepoints
 from penstock.monitoring.report import JobReport
-from penstock.protocol.driver import commit_order, ending, recovery
+from penstock.protocol.driver import adaptive_scaling, commit_order, ending, recovery, rescaling
 from penstock.protocol.driver import driver_effects as effects
 from penstock.protocol.driver import driver_events as events
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.driver_machine import DriverMachine, Effect
 from penstock.protocol.driver.lifecycle import Phase
-from penstock.protocol.driver.published_checkpoints import Follow
 from penstock.protocol.log.publication import to_give_up_rows
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import (
@@ -207,7 +206,7 @@ class JobMaster:
         ports = replace(ports, work=RefreshingWork(ports.work, self.refresh))
         self._ports = ports
         self._clock = ports.clock
-        machine = DriverMachine(
+        self.machine = machine = DriverMachine(
             settings.lifecycle,
             settings.coordinator,
             restart_strategy(configuration),
@@ -215,6 +214,8 @@ class JobMaster:
             [vertex.name for vertex in graph.vertices],
             has_log=settings.checkpointing,
             start=None if identity.start_from is None else identity.start_from.path,
+            adaptive=settings.adaptive,
+            runs_already=lambda rescale: self.rescales.runs_already(rescale),
         )
         self.lifecycle, self.coordinator = machine.lifecycle, machine.coordinator
         self.history = CheckpointHistory(settings.history_max, identity.directory)
@@ -244,9 +245,7 @@ class JobMaster:
             job, driver, self.job_directory, self.commits, self.rescales, self._adopt, positions, ports
         )
         self._ending = JobEnding(job, driver, self.job_directory, self.commits, self._finished_with, ports)
-        self._adaptive = None
-        if settings.adaptive is not None:
-            self._adaptive = AdaptiveScheduler(job, driver, self.rescales, self._adopt, settings.adaptive, ports)
+        self._adaptive = AdaptiveScheduler(job, driver, self.rescales, self._adopt, ports)
         self._messages = SlotMessages(
             job,
             driver,
@@ -304,12 +303,10 @@ class JobMaster:
         if self.outcome is not None:
             return None
         deadlines = [
-            self._driver.machine.next_deadline_ms(),
+            self.machine.next_deadline_ms(),
             self.job_directory.next_deadline_ms(),
             self._generations.next_deadline_ms(),
-            self.rescales.next_deadline_ms(),
             self.savepoints.next_deadline_ms(),
-            None if self._adaptive is None else self._adaptive.next_deadline_ms(),
         ]
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -317,8 +314,9 @@ class JobMaster:
         """Advance the time to `now_ms` of the clock port; None: ask it."""
         if now_ms is None:
             now_ms = self._clock.monotonic_ms()
-        if self._adaptive is not None:
-            self._adaptive.look()
+        if self.job.settings.adaptive is not None:
+            # Without this: the time is over for slots that nobody waits for any more.
+            self.rescales.look()
         self._driver.handle(events.TimePassed(self.savepoints.progress_ms), now_ms)
         self.job_directory.on_time(now_ms)
         self.savepoints.on_time(now_ms)
@@ -328,8 +326,6 @@ class JobMaster:
     def refresh(self) -> None:
         if self.outcome is None:
             self.rescales.look()
-            if self._adaptive is not None:
-                self._adaptive.look()
         self.report = self._reporter.build()
 
     # ---- effects: the only match over them ----------------------------------------------------------------------
@@ -376,16 +372,12 @@ class JobMaster:
                 checkpoints.trigger(effect)
             case effects.PublishCheckpoint():
                 checkpoints.publish(effect)
-            case effects.FollowPublication(Follow.RESCALE, checkpoint_id):
-                self.rescales.on_published(checkpoint_id)
             case effects.FollowPublication(step, checkpoint_id):
                 checkpoints.follow(step, checkpoint_id)
             case effects.CheckpointAborted():
                 checkpoints.abort(effect)
             case effects.SavepointRefused(savepoint, reason):
                 checkpoints.refuse_savepoint(savepoint, reason)
-            case effects.RescaleNotTaken(reason, detail):
-                self.rescales.on_not_taken(reason, detail)
             case effects.DrainSources():
                 checkpoints.drain_sources()
             case effects.StillDraining():
@@ -420,6 +412,26 @@ class JobMaster:
                 self._ports.console.warning(text)
             case recovery.AbandonEnded(state):
                 self._driver.abandon(nothing_to_resume(self.job.identity.job_id, state))
+            case _:
+                self._execute_for_slots(effect)
+
+    def _execute_for_slots(self, effect: Effect) -> None:
+        rescales = self.rescales
+        match effect:
+            case rescaling.RestartWith(rescale):
+                rescales.restart(rescale)
+            case rescaling.Rescaled():
+                rescales.done(effect)
+            case rescaling.RunsAlready(rescale):
+                rescales.runs(rescale)
+            case rescaling.NotRescaled(rescale, why):
+                rescales.give_up(rescale, why)
+            case adaptive_scaling.Lower(slots, waited_ms):
+                self._adaptive.lower(slots, waited_ms)
+            case adaptive_scaling.Lowered():
+                self._adaptive.lowered(effect)
+            case adaptive_scaling.Raise(slots):
+                self._adaptive.raise_to(slots)
             case _:
                 self._execute_for_commits_and_end(effect)
 

@@ -8,7 +8,7 @@ orders rescales to more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 
 from penstock.common.job_execution import RescaleFailed
@@ -23,26 +23,13 @@ from penstock.jobmaster.generations import RunningGeneration
 from penstock.jobmaster.ports import MasterPorts, RescaleOrder
 from penstock.monitoring.report import RescaleReport
 from penstock.protocol.driver import driver_events as events
-from penstock.protocol.driver import rescaling
-from penstock.protocol.driver.adaptive_scaling import (
-    AdaptiveEffect,
-    AdaptiveScaling,
-    AdaptiveSettings,
-    Lower,
-    Lowered,
-    Raise,
-    Resources,
-)
-from penstock.protocol.driver.driver_effects import FailureCause, TriggerCheckpoint
-from penstock.protocol.driver.lifecycle import Phase
-from penstock.protocol.driver.rescaling import Rescale, Rescaling, RescalingEffect, Situation
-from penstock.protocol.values.reasons import FailureReason
+from penstock.protocol.driver.adaptive_scaling import Lowered
+from penstock.protocol.driver.driver_machine import NOT_RESTORED
+from penstock.protocol.driver.rescaling import Rescale, Rescaled
 
 _REMEMBERED_MAX = 32
-_NOT_RESTORED = "the job cannot be restored at the parallelism that it is to have"
 RESTORED = "restored at another parallelism"
 """The reason of a second step of a restore, in the history of rescales."""
-_FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 
 class Rescales:
@@ -66,7 +53,6 @@ class Rescales:
         self._declared = self._before = job.graph
         self.wanted = job.graph
         """The graph as the user wants it: as declared, or as the newest rescale that he has ordered."""
-        self._machine = Rescaling(self._is_done)
         self._orders: dict[int, RescaleOrder] = {}
         self._has_ended = False
         self._numbers = count(1)
@@ -76,9 +62,6 @@ class Rescales:
     @property
     def reports(self) -> tuple[RescaleReport, ...]:
         return tuple(self._reports)
-
-    def next_deadline_ms(self) -> float | None:
-        return self._machine.next_deadline_ms()
 
     @property
     def is_idle(self) -> bool:
@@ -106,7 +89,7 @@ class Rescales:
         number = next(self._numbers)
         self._orders[number] = order
         rescale = Rescale(number, graph.slots)
-        self._execute(self._machine.on_ordered(rescale, self._situation(), self._clock.monotonic_ms()))
+        self._driver.handle(events.RescaleOrdered(rescale, self._facts()))
 
     def _answer_as_is(self, order: RescaleOrder) -> None:
         """Answer an order for what the job is."""
@@ -116,7 +99,8 @@ class Rescales:
             self._driver.handle(events.SlotsUnneeded())
         order.answer(None)
 
-    def _is_done(self, rescale: Rescale) -> bool:
+    def runs_already(self, rescale: Rescale) -> bool:
+        """Return whether the job runs as a rescale orders."""
         order = self._orders[rescale.number]
         try:
             return order.graph is None and self._graph(order) == self._job.graph
@@ -133,7 +117,7 @@ class Rescales:
         number = next(self._numbers)
         self._orders[number] = RescaleOrder(graph.slots, self._restored, RESTORED, is_own, graph)
         rescale = Rescale(number, graph.slots, is_restore=True)
-        self._execute(self._machine.on_ordered(rescale, self._situation(), self._clock.monotonic_ms()))
+        self._driver.handle(events.RescaleOrdered(rescale, self._facts()))
 
     def _restored(self, failed: RescaleFailed | None) -> None:
         if failed is not None and not self._has_ended:
@@ -158,82 +142,43 @@ class Rescales:
         rows only where there are none."""
         return any(edge.partitioner.kind is PartitionerKind.BROADCAST for edge in self._job.graph.edges)
 
-    def _situation(self) -> Situation:
-        life, capacity = self._driver.lifecycle, self._slots.capacity
-        running = life.generation if life.phase is Phase.RUNNING and not life.is_finishing else None
-        processes = len(life.roster.processes)
-        return Situation(
-            None if running is None else running.counter,
-            self._is_aligned and not self._running.is_drained,
-            life.roster.slots,
-            processes,
-            life.settings.spares,
-            capacity is None or processes < capacity,
-            self._job.settings.adaptive is None,
-        )
+    def _facts(self) -> events.Facts:
+        return events.Facts(self._slots.capacity, self.wanted.slots, self._is_aligned, self._running.is_drained)
 
     # ---- what happens -------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Continue, if what was waited for is there. Costs nothing while nothing is ordered."""
-        if self._orders:
-            self._execute(self._machine.look(self._situation(), self._clock.monotonic_ms()))
-
-    def on_published(self, checkpoint_id: int) -> None:
-        """Restart, if this is the checkpoint that was taken for it."""
-        if checkpoint_id == self._checkpoint_id:
-            self._checkpoint_id = None
-            self._execute(self._machine.on_published(self._clock.monotonic_ms()))
-
-    def on_not_taken(self, reason: FailureReason, detail: str) -> None:
-        self._checkpoint_id = None
-        why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''})"
-        why += "" if self._job.holds_sources else "; the job continues as it was"
-        now_ms = self._clock.monotonic_ms()
-        self._execute(self._machine.on_not_taken(why, reason in _FAILED_OVER, self._situation(), now_ms))
+        """Let the machine continue, if its slots or generation are there. Costs nothing while nothing is ordered."""
+        if self._orders or self._job.settings.adaptive is not None:
+            self._driver.handle(events.Looked(self._facts()))
 
     def on_lowered(self, why: str) -> None:
         """Give up the rescale from whose checkpoint the job restarts, or the second step of its restore: it restarts in
         fewer slots."""
         # 12.11: a rescale whose slots are lost is given up.
         self._job.holds_sources = False
-        self._execute(self._machine.on_refused(why, self._situation(), self._clock.monotonic_ms()))
+        self._driver.handle(events.RescaleRefused(why))
 
     def end(self, why: str) -> None:
         """Answer all callers that still wait, and all later ones: the job has ended."""
         self._has_ended = True
-        self._execute(self._machine.end(why))
+        self._driver.handle(events.RescalesEnded(why))
 
-    def _execute(self, effects: Sequence[RescalingEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case rescaling.ProvideSlots(slots):
-                    self._driver.handle(events.SlotsNeeded(slots))
-                case rescaling.TakeCheckpoint():
-                    self._take_checkpoint()
-                case rescaling.RestartWith(rescale):
-                    self._restart(rescale)
-                case rescaling.RestoreAgain(why):
-                    self._driver.fail(FailureCause(f"{_NOT_RESTORED}: {why}"))
-                case rescaling.Rescaled(rescale):
-                    self._report(effect)
-                    self._orders.pop(rescale.number).answer(None)
-                case rescaling.RunsAlready(rescale):
-                    self._answer_as_is(self._orders.pop(rescale.number))
-                case rescaling.NotRescaled(rescale, why):
-                    self._driver.handle(events.SlotsUnneeded())
-                    self._orders.pop(rescale.number).answer(RescaleFailed(f"the job was not rescaled: {why}"))
+    # ---- effects ------------------------------------------------------------------------------------------------
 
-    def _take_checkpoint(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        effects = self._driver.decide(events.RescaleAsked(self._is_aligned))
-        for effect in effects:
-            if isinstance(effect, TriggerCheckpoint):
-                self._checkpoint_id = effect.barrier.checkpoint_id
-                self._machine.on_triggered(now_ms)
-        self._driver.execute(effects)
+    def done(self, done: Rescaled) -> None:
+        order = self._orders.pop(done.rescale.number)
+        self.report(order.reason, self._before, done.waited_ms, done.checkpoint_ms, done.restart_ms)
+        order.answer(None)
 
-    def _restart(self, rescale: Rescale) -> None:
+    def runs(self, rescale: Rescale) -> None:
+        """Answer an order of which the job runs already."""
+        self._answer_as_is(self._orders.pop(rescale.number))
+
+    def give_up(self, rescale: Rescale, why: str) -> None:
+        self._orders.pop(rescale.number).answer(RescaleFailed(f"the job was not rescaled: {why}"))
+
+    def restart(self, rescale: Rescale) -> None:
         job, driver, order = self._job, self._driver, self._orders[rescale.number]
         self._before = before = job.graph
         try:
@@ -242,12 +187,12 @@ class Rescales:
                 graph = fitted(graph, job.restore_point.metadata, job.settings.ignore_unclaimed_state)
         except (RescaleRefused, IncompatibleGraph) as error:
             if order.graph is not None:
-                driver.abandon(f"{_NOT_RESTORED}: {error}")
+                driver.abandon(f"{NOT_RESTORED}: {error}")
                 return
             # Nothing is taken behind the checkpoint, so the job cannot simply continue.
             cause = f"the job cannot be rescaled, and restarts as it was: {error}"
             driver.handle(events.Rescaled(before.slots, cause))
-            self._execute(self._machine.on_refused(str(error), self._situation(), self._clock.monotonic_ms()))
+            driver.handle(events.RescaleRefused(str(error)))
             return
         if not order.is_own:
             self._want(graph)
@@ -258,10 +203,6 @@ class Rescales:
         self._adopt(graph)
         cause = f"the job continues in {graph.slots} slots instead of {before.slots} ({order.reason})"
         driver.handle(events.Rescaled(graph.slots, cause))
-
-    def _report(self, done: rescaling.Rescaled) -> None:
-        order = self._orders[done.rescale.number]
-        self.report(order.reason, self._before, done.waited_ms, done.checkpoint_ms, done.restart_ms)
 
     def report(self, reason: str, before: JobGraph, *durations_ms: float) -> None:
         """Remember a change of parallelism. The durations are those of a `RescaleReport`."""
@@ -285,7 +226,6 @@ class AdaptiveScheduler:
         driver: Driver,
         rescales: Rescales,
         adopt: Callable[[JobGraph], None],
-        settings: AdaptiveSettings,
         ports: MasterPorts,
     ) -> None:
         self._job = job
@@ -293,52 +233,15 @@ class AdaptiveScheduler:
         self._rescales = rescales
         self._adopt = adopt
         self._ports = ports
-        self._machine = AdaptiveScaling(settings)
         self._before = job.graph
         self._reason = ""
-        driver.handle(events.SlotsKept(job.graph.slots))
+        if job.settings.adaptive is not None:
+            driver.handle(events.SlotsKept(job.graph.slots))
 
-    def next_deadline_ms(self) -> float | None:
-        # `look` ignores a job that is over, so a deadline that has passed would be reported again and again.
-        return None if self._driver.lifecycle.is_over else self._machine.next_deadline_ms()
+    def lowered(self, done: Lowered) -> None:
+        self._rescales.report(self._reason, self._before, done.waited_ms, 0.0, done.restart_ms)
 
-    def look(self) -> None:
-        """Let the job have other slots, if it is time. Call it after each event, and before the lifecycle's time."""
-        life = self._driver.lifecycle
-        if not life.is_over:
-            self._execute(self._machine.look(self._resources(), self._now_ms()))
-            self._driver.handle(events.SlotsShared(self._machine.may_share))
-
-    def _now_ms(self) -> float:
-        return self._ports.clock.monotonic_ms()
-
-    def _resources(self) -> Resources:
-        life, rescales, capacity = self._driver.lifecycle, self._rescales, self._ports.slots.capacity
-        is_running = life.generation is not None and life.phase is Phase.RUNNING and not life.is_finishing
-        processes = life.roster.own_processes
-        return Resources(
-            life.generation.counter if is_running and life.generation is not None else None,
-            life.is_short,
-            life.is_prepared,
-            life.roster.slots,
-            rescales.wanted.slots,
-            processes,
-            may_come=capacity is None or processes < capacity,
-            gather_by_ms=life.gather_by_ms,
-            is_rescaled=not rescales.is_idle,
-        )
-
-    def _execute(self, effects: Sequence[AdaptiveEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Lower(slots, waited_ms):
-                    self._lower(slots, waited_ms)
-                case Lowered(waited_ms, restart_ms):
-                    self._rescales.report(self._reason, self._before, waited_ms, 0.0, restart_ms)
-                case Raise(slots):
-                    self._raise(slots)
-
-    def _lower(self, slots: int, waited_ms: float) -> None:
+    def lower(self, slots: int, waited_ms: float) -> None:
         job, life, warn = self._job, self._driver.lifecycle, self._ports.console.warning
         before = job.graph
         try:
@@ -348,7 +251,7 @@ class AdaptiveScheduler:
                 fit = fitted_in_steps(fit.graph, metadata, settings.ignore_unclaimed_state, settings.checkpointing)
         except (RescaleRefused, IncompatibleGraph) as error:
             warn(f"the job cannot run in {slots} slot(s) now, so slots share processes. {error}")
-            self._machine.on_not_lowered(self._now_ms())
+            self._driver.handle(events.NotLowered())
             return
         if fit.then is not None:
             self._lower_in_steps(fit, slots)
@@ -377,12 +280,12 @@ class AdaptiveScheduler:
             self._adopt(fit.graph)
             if fit.graph.slots != self._driver.lifecycle.roster.slots:
                 self._driver.handle(events.Resized(fit.graph.slots))
-        self._machine.on_not_lowered(self._now_ms())
+        self._driver.handle(events.NotLowered())
 
-    def _raise(self, slots: int) -> None:
+    def raise_to(self, slots: int) -> None:
         def answered(failed: RescaleFailed | None) -> None:
             if failed is not None:
                 self._ports.console.warning(f"the job does not get {slots} slots: {failed}")
-            self._machine.on_raised(failed is None, self._now_ms())
+            self._driver.handle(events.Raised(failed is None))
 
         self._rescales.order(RescaleOrder(slots, answered, MORE_SLOTS, is_own=True))

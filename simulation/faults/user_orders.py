@@ -60,8 +60,9 @@ class RescaleOrders:
                 workload.runs(driver.host.incarnation, levels)
                 if any(v.parallelism != wanted[v.uid] for v in master.job.graph.vertices):
                     self._world.violate(f"rescale {number} is done, but the job does not run so")
-                roster = master.lifecycle.roster
-                if roster.seats > roster.seats_needed:
+                life, following = master.lifecycle, master.machine.rescaling.current
+                next_seats = 0 if following is None else following.slots + life.settings.spares
+                if life.roster.seats > max(life.roster.seats_needed, next_seats):
                     self._world.violate(f"rescale {number} is done, but seats that nobody needs have stayed")
 
         self._world.tell("user", f"orders rescale {number} to {workload.parallelisms}")

@@ -155,7 +155,7 @@ class SlotIsLostForGoodInTheRestartOfARescale(AdaptiveJob):
     places = PlacePlan(changes=((9_000.0, 1),))
 
     def on_deploy(self, deploy: Deploy) -> None:
-        machine = self.cluster.drivers[-1].host.master.rescales._machine
+        machine = self.cluster.drivers[-1].host.master.machine.rescaling
         if machine.phase is RescalePhase.RESTARTING and len(deploy.peers) > 1 and not self.count:
             self.count += 1
             self.cluster.world.after(0.0, None, self.cluster.drivers[-1].keeper.places.change, -1)

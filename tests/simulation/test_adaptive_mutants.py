@@ -12,6 +12,7 @@ from penstock.graph.fit import Fit, fitted
 from penstock.jobmaster import job_recovery, rescales
 from penstock.jobmaster.rescales import Rescales
 from penstock.protocol.driver.adaptive_scaling import AdaptivePhase, AdaptiveScaling
+from penstock.protocol.driver.driver_machine import DriverMachine
 from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.driver.slots import SlotProcesses, SlotRoster
 from tests.simulation.finding import assert_found
@@ -22,7 +23,7 @@ Patch = Callable[[Any, str, Any], None]
 
 def with_settings(patch: Patch, **changed: float) -> None:
     begin = AdaptiveScaling.__init__
-    patch(AdaptiveScaling, "__init__", lambda self, settings: begin(self, replace(settings, **changed)))
+    patch(AdaptiveScaling, "__init__", lambda self, settings, story: begin(self, replace(settings, **changed), story))
 
 
 @breaks("12.8a")
@@ -86,7 +87,7 @@ def rescales_follow_without_a_rest(patch: Patch) -> None:
 
 
 def an_adaptive_job_has_deadlines_after_its_end(patch: Patch) -> None:
-    patch(rescales.AdaptiveScheduler, "next_deadline_ms", lambda self: self._machine.next_deadline_ms())
+    patch(DriverMachine, "adaptive_deadline_ms", lambda self: self.adaptive and self.adaptive.next_deadline_ms())
 
 
 @breaks("12.11")

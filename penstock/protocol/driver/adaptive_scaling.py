@@ -135,9 +135,9 @@ TABLE: Table[AdaptivePhase] = Table(
 class AdaptiveScaling:
     """Decides about one job."""
 
-    def __init__(self, settings: AdaptiveSettings) -> None:
+    def __init__(self, settings: AdaptiveSettings, story: Story | None = None) -> None:
         self.phase = AdaptivePhase.GATHERING
-        self.story = Story()
+        self.story = story or Story()
         self.may_share = False
         """Says whether living processes may play the slots that are missing: the job needs more than there are."""
         self._settings = settings

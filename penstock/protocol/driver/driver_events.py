@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.protocol.driver.driver_effects import FailureCause
 from penstock.protocol.driver.published_checkpoints import PublishedKind
+from penstock.protocol.driver.rescaling import Rescale
 from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, Register, SlotAck
@@ -76,12 +77,6 @@ class SlotsKept(msgspec.Struct, frozen=True):
     """Keeps the submissions for so many slots, even if the job has fewer: who comes then is a spare."""
 
     slots: int
-
-
-class SlotsShared(msgspec.Struct, frozen=True):
-    """Reports whether living processes may play the slots that are missing."""
-
-    may_share: bool
 
 
 class SlotsNeeded(msgspec.Struct, frozen=True):
@@ -168,12 +163,6 @@ class SavepointAsked(msgspec.Struct, frozen=True):
     savepoint: Savepoint
 
 
-class RescaleAsked(msgspec.Struct, frozen=True):
-    """Asks for the checkpoint from which the job continues at another parallelism."""
-
-    is_aligned: bool
-
-
 class TriggerFailed(msgspec.Struct, frozen=True):
     """Reports that the trigger of a checkpoint could not be sent."""
 
@@ -220,6 +209,58 @@ class IdsUsed(msgspec.Struct, frozen=True):
     next_checkpoint_id: int
 
 
+# ---- events of rescales ----------------------------------------------------------------------------------------------
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Describes the facts that decide about the number of slots, and that only the rest of the driver knows.
+
+    `capacity`: the largest number of processes, None if that may change. `wanted_slots`: those that the user has asked
+    for. `is_aligned`: the checkpoint of a rescale must hold no rows in flight. `is_drained`: nothing recovered is left
+    to read.
+    """
+
+    capacity: int | None = None
+    wanted_slots: int = 0
+    is_aligned: bool = False
+    is_drained: bool = True
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """Lets rescales and the adaptive scheduler continue, if what they wait for is there."""
+
+    facts: Facts
+
+
+class RescaleOrdered(msgspec.Struct, frozen=True):
+    """Orders a rescale."""
+
+    rescale: Rescale
+    facts: Facts
+
+
+class RescaleRefused(msgspec.Struct, frozen=True):
+    """Reports that the job restarts in other slots than the present rescale has ordered."""
+
+    why: str
+
+
+class RescalesEnded(msgspec.Struct, frozen=True):
+    """Gives up all rescales that are left: the job has ended."""
+
+    why: str
+
+
+class NotLowered(msgspec.Struct, frozen=True):
+    """Reports that the job cannot start in the fewer slots that the adaptive scheduler has chosen."""
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """Reports the end of a rescale that the adaptive scheduler has ordered. `is_done` False: the job is as it was."""
+
+    is_done: bool
+
+
 # ---- both -----------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +283,6 @@ Event = (
     | Heard
     | Restoring
     | SlotsKept
-    | SlotsShared
     | SlotsNeeded
     | SlotsUnneeded
     | Rescaled
@@ -257,9 +297,14 @@ Event = (
     | BacklogChanged
     | CheckpointAsked
     | SavepointAsked
-    | RescaleAsked
     | SlotAck
     | Decline
+    | Looked
+    | RescaleOrdered
+    | RescaleRefused
+    | RescalesEnded
+    | NotLowered
+    | Raised
     | TriggerFailed
     | EndOfData
     | CheckpointPublished

@@ -1,4 +1,4 @@
-"""Decides for the driver of one job: its life, its checkpoints, its commits, recoveries and end, behind one door.
+"""Decides for the driver of one job, behind one door: life, checkpoints, recoveries, commits, rescales, and the end.
 
 `handle` takes one event, and returns the effects in the order in which they are to be executed. What one part decides
 may be an event for another: the end of a generation ends its checkpoints, too many failed checkpoints fail the
@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from penstock.protocol.driver import commit_order, driver_effects, driver_events, ending, recovery
+from penstock.protocol.driver import adaptive_scaling, commit_order, driver_effects, driver_events, ending, recovery
 from penstock.protocol.driver import driver_events as events
+from penstock.protocol.driver import rescaling as rescales
+from penstock.protocol.driver.adaptive_scaling import AdaptiveScaling, AdaptiveSettings, Resources
 from penstock.protocol.driver.commit_order import CommitOrder, CommitState
 from penstock.protocol.driver.coordinator import CheckpointCoordinator, CoordinatorSettings
 from penstock.protocol.driver.driver_effects import (
@@ -27,20 +29,34 @@ from penstock.protocol.driver.driver_effects import (
     FollowPublication,
     GenerationEnded,
     Prepare,
+    RescaleNotTaken,
     Restarting,
     SlotsGone,
+    TriggerCheckpoint,
 )
 from penstock.protocol.driver.ending import Ending
-from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
+from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings, Phase
 from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow
 from penstock.protocol.driver.recovery import Recovery
+from penstock.protocol.driver.rescaling import Rescale, Rescaling, Situation
 from penstock.protocol.driver.restarts import RestartStrategy
 from penstock.protocol.machine import Story
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Decline, SlotAck
+from penstock.protocol.values.reasons import FailureReason
 
 Event = driver_events.Event | recovery.Event | commit_order.Event | ending.Event
-Effect = driver_effects.Effect | recovery.Effect | commit_order.Effect | ending.Effect
+Effect = (
+    driver_effects.Effect
+    | recovery.Effect
+    | commit_order.Effect
+    | ending.Effect
+    | rescales.RescalingEffect
+    | adaptive_scaling.AdaptiveEffect
+)
+
+NOT_RESTORED = "the job cannot be restored at the parallelism that it is to have"
+_FAILED_OVER = (FailureReason.JOB_FAILOVER, FailureReason.SUBSUMED)
 
 
 class _Look(Enum):
@@ -49,11 +65,13 @@ class _Look(Enum):
     CHECKPOINTS = "checkpoints"
     END = "end"
     COMMITS = "commits"
+    RESOURCES = "resources"
 
 
 class DriverMachine:
     """Decides about one job. `vertex_names`: by vertex number, for messages. `jitter` returns the caller's next random
     number in [-1, 1]. `has_log`: the job takes checkpoints. `start`: the checkpoint that the user named to start from.
+    `adaptive`: None with the default scheduler. `runs_already`: whether the job runs as a rescale orders.
 
     Its parts and flags may be read by everybody; only `handle` changes them.
     """
@@ -67,6 +85,8 @@ class DriverMachine:
         vertex_names: Sequence[str] = (),
         has_log: bool = False,
         start: str | None = None,
+        adaptive: AdaptiveSettings | None = None,
+        runs_already: Callable[[Rescale], bool] = lambda rescale: False,
     ) -> None:
         self._has_log, self._start = has_log, start
         self.story = Story()
@@ -84,13 +104,23 @@ class DriverMachine:
         self.recovery = Recovery(self.story)
         self.commits = CommitOrder(coordinator.timeout_ms, self.story)
         self.ending = Ending(self.story)
+        self.rescaling = Rescaling(runs_already, self.story)
+        self.adaptive = None if adaptive is None else AdaptiveScaling(adaptive, self.story)
+        self._facts = driver_events.Facts()
+        self._rescale_checkpoint: int | None = None
+        """The checkpoint that was triggered for a rescale."""
         self._when_committed: Effect | None = None
         """An effect that waits until nothing is being committed."""
 
     def next_deadline_ms(self) -> float | None:
         """Return the deadline of `TimePassed`; None: never."""
-        deadlines = [part.next_deadline_ms() for part in (self.lifecycle, self.coordinator, self.ending, self.commits)]
+        parts = (self.lifecycle, self.coordinator, self.ending, self.commits, self.rescaling)
+        deadlines = [self.adaptive_deadline_ms(), *(part.next_deadline_ms() for part in parts)]
         return min((t for t in deadlines if t is not None), default=None)
+
+    def adaptive_deadline_ms(self) -> float | None:
+        # A job that is over is not looked at, so a deadline that has passed would be reported again and again.
+        return None if self.adaptive is None or self.lifecycle.is_over else self.adaptive.next_deadline_ms()
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Return the effects, in order. Raises `IllegalEvent`."""
@@ -118,6 +148,8 @@ class DriverMachine:
         match look:
             case _Look.CHECKPOINTS:
                 return self.coordinator.on_time(now_ms)
+            case _Look.RESOURCES:
+                return self._look_at_resources(now_ms)
             case _Look.END if _is_due(self.ending.next_deadline_ms(), now_ms):
                 return self.ending.handle(ending.TimePassed(), now_ms)
             case _Look.COMMITS if _is_due(self.commits.next_deadline_ms(), now_ms):
@@ -163,6 +195,16 @@ class DriverMachine:
                 return []
             case ending.AwaitCommits() if self.commits.state is CommitState.COMMITTING:
                 self._when_committed = effect
+            case RescaleNotTaken(reason, detail):
+                return self._decide_without_rescale(reason, detail, now_ms)
+            case rescales.ProvideSlots(slots):
+                return life.provide(slots)
+            case rescales.TakeCheckpoint():
+                return self._trigger_for_rescale(now_ms)
+            case rescales.RestoreAgain(why):
+                return self._fail(None, FailureCause(f"{NOT_RESTORED}: {why}"), now_ms)
+            case rescales.NotRescaled():
+                return life.release_unneeded(now_ms)
             case _:
                 return None
         return []
@@ -173,6 +215,11 @@ class DriverMachine:
                 self.lifecycle.restarts.on_checkpoint_completed()
             case Follow.NEED_NO_SLOTS:
                 self.lifecycle.on_finishing()
+            case Follow.RESCALE if checkpoint_id == self._rescale_checkpoint:
+                self._rescale_checkpoint = None
+                return self.rescaling.on_published(now_ms)
+            case Follow.RESCALE:
+                pass
             case Follow.COMPLETE | Follow.COMPLETE_LAST:
                 return self.coordinator.on_published(checkpoint_id, step is Follow.COMPLETE_LAST, now_ms)
             case _:
@@ -194,6 +241,66 @@ class DriverMachine:
         self.keeps_everything = True
         return self.lifecycle.abandon(error, now_ms)
 
+    # ---- rescales -----------------------------------------------------------------------------------------------
+
+    def _situation(self) -> Situation:
+        life, capacity = self.lifecycle, self._facts.capacity
+        running = life.generation if life.phase is Phase.RUNNING and not life.is_finishing else None
+        processes = len(life.roster.processes)
+        return Situation(
+            None if running is None else running.counter,
+            self._facts.is_aligned and not self._facts.is_drained,
+            life.roster.slots,
+            processes,
+            life.settings.spares,
+            capacity is None or processes < capacity,
+            self.adaptive is None,
+        )
+
+    def _resources(self) -> Resources:
+        life, capacity = self.lifecycle, self._facts.capacity
+        running = life.generation if life.phase is Phase.RUNNING and not life.is_finishing else None
+        processes = life.roster.own_processes
+        return Resources(
+            None if running is None else running.counter,
+            life.is_short,
+            life.is_prepared,
+            life.roster.slots,
+            self._facts.wanted_slots,
+            processes,
+            may_come=capacity is None or processes < capacity,
+            gather_by_ms=life.gather_by_ms,
+            is_rescaled=not self.rescaling.is_idle,
+        )
+
+    def _look_at_slots(self, facts: driver_events.Facts, now_ms: float) -> Sequence[Effect | _Look]:
+        self._facts = facts
+        looked = [] if self.rescaling.is_idle else self.rescaling.look(self._situation(), now_ms)
+        return [*looked, *([] if self.adaptive is None else [_Look.RESOURCES])]
+
+    def _look_at_resources(self, now_ms: float) -> Sequence[Effect]:
+        if self.adaptive is None or self.lifecycle.is_over:
+            return []
+        looked = self.adaptive.look(self._resources(), now_ms)
+        self.lifecycle.shares_slots = self.adaptive.may_share
+        return looked
+
+    def _trigger_for_rescale(self, now_ms: float) -> Sequence[Effect]:
+        effects = self.coordinator.request_rescale(self._facts.is_aligned, now_ms)
+        for effect in effects:
+            if isinstance(effect, TriggerCheckpoint):
+                self._rescale_checkpoint = effect.barrier.checkpoint_id
+                self.rescaling.on_triggered(now_ms)
+        return effects
+
+    def _decide_without_rescale(self, reason: FailureReason, detail: str, now_ms: float) -> Sequence[Effect]:
+        """Let the job continue as it was, or restore again: there is no checkpoint for its rescale."""
+        self._rescale_checkpoint = None
+        current = self.rescaling.current
+        why = f"its checkpoint failed ({reason}{f': {detail}' if detail else ''})"
+        why += "" if current is not None and current.is_restore else "; the job continues as it was"
+        return self.rescaling.on_not_taken(why, reason in _FAILED_OVER, self._situation(), now_ms)
+
     # ---- events -------------------------------------------------------------------------------------------------
 
     def _decide(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
@@ -206,7 +313,7 @@ class DriverMachine:
             case events.TimePassed(progress_ms):
                 looked = life.on_time(now_ms)
                 coordinator.pending.on_progress(progress_ms)
-                return [*looked, *_Look]
+                return [*looked, _Look.CHECKPOINTS, _Look.END, _Look.COMMITS]
             case events.Started():
                 return life.start(now_ms)
             case events.Registered(register):
@@ -229,14 +336,12 @@ class DriverMachine:
                 return self._decide_on_request(event, now_ms)
         return []
 
-    def _decide_on_request(self, event: Event, now_ms: float) -> Sequence[Effect]:
+    def _decide_on_request(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
         """Handle the requests of other parts of the driver, and of its user, to the job's life."""
         life = self.lifecycle
         match event:
             case events.SlotsKept(slots):
                 life.roster.kept_slots = slots
-            case events.SlotsShared(may_share):
-                life.shares_slots = may_share
             case events.SlotsNeeded(slots):
                 return life.provide(slots)
             case events.SlotsUnneeded():
@@ -263,7 +368,7 @@ class DriverMachine:
                 return self._decide_on_checkpoint(event, now_ms)
         return []
 
-    def _decide_on_checkpoint(self, event: Event, now_ms: float) -> Sequence[Effect]:
+    def _decide_on_checkpoint(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
         coordinator = self.coordinator
         match event:
             case events.Running(generation, slots, subtasks, spread, holds_sources):
@@ -274,8 +379,6 @@ class DriverMachine:
                 return coordinator.request(now_ms)
             case events.SavepointAsked(savepoint):
                 return coordinator.request_savepoint(savepoint, now_ms)
-            case events.RescaleAsked(is_aligned):
-                return coordinator.request_rescale(is_aligned, now_ms)
             case events.TriggerFailed(checkpoint_id, detail):
                 return coordinator.on_trigger_failed(checkpoint_id, detail, now_ms)
             case events.EndOfData(subtask):
@@ -294,7 +397,27 @@ class DriverMachine:
                 return self._decide_on_answer(event, now_ms)
         return []
 
-    def _decide_on_answer(self, event: Event, now_ms: float) -> Sequence[Effect]:
+    def _decide_on_slots(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
+        """Handle the events of rescales and of the adaptive scheduler."""
+        match event:
+            case events.Looked(facts):
+                return self._look_at_slots(facts, now_ms)
+            case events.RescaleOrdered(rescale, facts):
+                self._facts = facts
+                return self.rescaling.on_ordered(rescale, self._situation(), now_ms)
+            case events.RescaleRefused(why):
+                return self.rescaling.on_refused(why, self._situation(), now_ms)
+            case events.RescalesEnded(why):
+                return self.rescaling.end(why)
+            case events.NotLowered() if self.adaptive is not None:
+                following = self.adaptive.on_not_lowered(now_ms)
+                self.lifecycle.shares_slots = self.adaptive.may_share
+                return following
+            case events.Raised(is_done) if self.adaptive is not None:
+                return self.adaptive.on_raised(is_done, now_ms)
+        raise AssertionError(f"{type(event).__name__} comes from inside of the machine")
+
+    def _decide_on_answer(self, event: Event, now_ms: float) -> Sequence[Effect | _Look]:
         """Handle the answers to effects of the recovery, of commits and of the job's end."""
         match event:
             case commit_order.Added() | commit_order.Retried() | commit_order.Committed() | commit_order.Refused():
@@ -324,10 +447,11 @@ class DriverMachine:
                 | recovery.FilesChecked()
             ):
                 return self.recovery.handle(event, now_ms)
-        raise AssertionError(f"{type(event).__name__} comes from inside of the machine")
+            case _:
+                return self._decide_on_slots(event, now_ms)
 
 
-_TOLD_AND_FOLLOWED = (GenerationEnded, Restarting, ending.WarnOfLoss)
+_TOLD_AND_FOLLOWED = (GenerationEnded, Restarting, ending.WarnOfLoss, rescales.NotRescaled)
 """The effects that are an event for another part, and for the caller."""
 
 

@@ -173,16 +173,20 @@ class Rescaling:
     """Decides about the rescales of one job. `is_done` is asked, when the turn of a rescale has come, whether the job
     runs like that already."""
 
-    def __init__(self, is_done: Callable[[Rescale], bool]) -> None:
+    def __init__(self, is_done: Callable[[Rescale], bool], story: Story | None = None) -> None:
         self._is_done = is_done
         self.phase = RescalePhase.IDLE
-        self.story = Story()
+        self.story = story or Story()
         self._queue: deque[Rescale] = deque()
         self.current: Rescale | None = None
         self._generation = 0
         """The newest generation that has run."""
         self._gather_by_ms = 0.0
         self._began_ms = self._triggered_ms = self._published_ms = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        return self.current is None and not self._queue
 
     @property
     def queued(self) -> int:

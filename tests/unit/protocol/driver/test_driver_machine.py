@@ -16,11 +16,13 @@ from penstock.protocol.driver.driver_effects import (
     GenerationEnded,
     Restarting,
     StartRun,
+    SubmitSlot,
     TriggerCheckpoint,
 )
 from penstock.protocol.driver.driver_machine import DriverMachine, Event
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
 from penstock.protocol.driver.published_checkpoints import FOLLOWS, Follow, PublishedKind
+from penstock.protocol.driver.rescaling import NotRescaled, Rescale, RescalePhase, RestartWith
 from penstock.protocol.driver.restarts import FixedDelay
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.messages import Decline, SlotAck
@@ -130,7 +132,7 @@ def steps(effects: list[Any]) -> list[Follow]:
 def test_what_follows_a_published_checkpoint_is_a_row_of_a_table() -> None:
     driver = running()
     trigger(driver, 2.0)
-    decided = {Follow.COUNT_PROGRESS, Follow.COMPLETE, Follow.NEED_NO_SLOTS, Follow.COMPLETE_LAST}
+    decided = {Follow.COUNT_PROGRESS, Follow.COMPLETE, Follow.NEED_NO_SLOTS, Follow.COMPLETE_LAST, Follow.RESCALE}
     row = FOLLOWS[PublishedKind.CHECKPOINT]
     assert steps(published(driver, PublishedKind.CHECKPOINT)) == [step for step in row if step not in decided]
     assert driver.coordinator.completed == 1 and driver.lifecycle.restarts._progressed
@@ -223,3 +225,57 @@ def test_the_end_waits_for_the_commit_that_is_under_way() -> None:
     driver.handle(events.Cancelled(), 7.0)
     assert not driver.suspends, "it can still be cancelled"
     assert driver.handle(commit_order.Committed(), 8.0) == [commit_order.Confirm(1), ending.AwaitCommits()]
+
+
+# ---- rescales -------------------------------------------------------------------------------------------------------
+
+TWO, THREE = Rescale(1, 2), Rescale(2, 3)
+ALL_THERE = events.Facts(capacity=2)
+
+
+def rescaling(driver: DriverMachine) -> int:
+    """Order a rescale for which all slots are there; return its checkpoint."""
+    effects = driver.handle(events.RescaleOrdered(TWO, ALL_THERE), 2.0)
+    (trigger,) = [e for e in effects if isinstance(e, TriggerCheckpoint)]
+    return trigger.barrier.checkpoint_id
+
+
+def test_a_rescale_restarts_the_job_last_of_all_that_follows_its_checkpoint() -> None:
+    driver = running()
+    rescaling(driver)
+    effects = published(driver, PublishedKind.CHECKPOINT)
+    assert effects[-1] == RestartWith(TWO)
+    restarted = driver.handle(events.Rescaled(2, "it continues in other slots"), 5.0)
+    assert isinstance(restarted[0], GenerationEnded) and driver.lifecycle.restarts.count == 1
+
+
+def test_a_checkpoint_of_somebody_else_restarts_no_rescale() -> None:
+    driver = running(concurrent_max=2)
+    trigger(driver, 1.5)
+    assert not any(isinstance(e, RestartWith) for e in published(driver, PublishedKind.CHECKPOINT))
+
+
+def test_a_failure_lets_the_rescale_wait_for_the_next_generation() -> None:
+    driver = running()
+    rescaling(driver)
+    effects = driver.handle(events.Failed(FailureCause("it broke"), G1), 3.0)
+    assert not any(isinstance(e, NotRescaled) for e in effects) and driver.rescaling.phase is RescalePhase.WAITING
+
+
+def test_a_checkpoint_that_fails_gives_the_rescale_up_and_the_job_continues() -> None:
+    driver = running(tolerable_failures_max=9)
+    number = rescaling(driver)
+    decline = Decline(G1, 0, number, SubtaskId(0, 1), FailureReason.DECLINED, "no space")
+    (told,) = [e for e in driver.handle(decline, 3.0) if isinstance(e, NotRescaled)]
+    assert told.why.endswith("no space); the job continues as it was") and driver.rescaling.is_idle
+    assert driver.lifecycle.phase is Phase.RUNNING
+
+
+def test_slots_that_are_missing_are_submitted_first_and_waited_for() -> None:
+    driver = running()
+    effects = driver.handle(events.RescaleOrdered(THREE, events.Facts()), 2.0)
+    assert effects == [SubmitSlot(2)]
+    registered = driver.handle(events.Registered(register(2, "p2")), 3.0)
+    assert not any(isinstance(e, TriggerCheckpoint) for e in registered), "the caller lets the machine look"
+    looked = driver.handle(events.Looked(events.Facts()), 3.0)
+    assert any(isinstance(e, TriggerCheckpoint) for e in looked)
