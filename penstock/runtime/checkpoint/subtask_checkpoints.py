@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Callable
 
-from penstock.common.clock import Clock
 from penstock.protocol.channel.captured import Captured
 from penstock.protocol.subtask.cut import Cut
 from penstock.protocol.subtask.effects import (
@@ -25,36 +23,20 @@ from penstock.protocol.subtask.effects import (
 )
 from penstock.protocol.subtask.subtask_machine import Received
 from penstock.protocol.values.elements import SnapshotKind
-from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.metadata import LayerCut
-from penstock.protocol.values.reasons import FailureReason
 from penstock.runtime.checkpoint.capture import Capture, TimeAtSnapshot
+from penstock.runtime.checkpoint.snapshot_writer import Closed, Taken
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
+from penstock.runtime.subtask.parking import Parking
+from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
 
 
 class SubtaskCheckpoints:
-    """Connects a subtask's machine with its channels, its state and the slot's snapshot writer.
-
-    Args:
-        source: What snapshots take besides the channels.
-        went_unaligned: Called with the checkpoint's id after an unaligned snapshot.
-        taken, closed, ended: Hand captures to the slot's writer.
-        declined: Sends the JobMaster a decline.
-        send_frame: Sends a frame to a neighbour's slot.
-    """
+    """Connects a subtask's machine with its channels, its state (`source`) and the slot's snapshot writer."""
 
     def __init__(
-        self,
-        subtask: DeployedSubtask,
-        source: SnapshotSource,
-        clock: Clock,
-        went_unaligned: Callable[[int], None],
-        taken: Callable[[Capture], None],
-        closed: Callable[[Capture], None],
-        ended: Callable[[int], None],
-        declined: Callable[[int, FailureReason], None],
-        send_frame: Callable[[int, Frame], None],
+        self, subtask: DeployedSubtask, source: SnapshotSource, parking: Parking, shared: SlotResources
     ) -> None:
         self._subtask = subtask.id
         self._machine = subtask.machine
@@ -63,13 +45,9 @@ class SubtaskCheckpoints:
         self._valve = subtask.valve
         self._edges = {edge.index: edge for edge in (*subtask.gate.edge_of, *(p.edge for p in subtask.partitions))}
         self._outputs = [(p, position) for p in subtask.partitions for position in range(len(p.channels))]
-        self._clock = clock
-        self._went_unaligned = went_unaligned
-        self._taken = taken
-        self._closed = closed
-        self._ended = ended
-        self._declined = declined
-        self._send_frame = send_frame
+        self._parking = parking
+        self._writer, self._clock = shared.writer, shared.clock
+        self._send_frame, self._decline = shared.send_frame, shared.decline
         self._captures: dict[int, Capture] = {}
 
     def handle(self, event: Received | LocalEvent) -> None:
@@ -113,12 +91,12 @@ class SubtaskCheckpoints:
                 case TakeSnapshot(cut):
                     self._take(cut)
                 case CloseCapture(cut):
-                    self._closed(self._captures.pop(cut.checkpoint_id))
+                    self._writer.mailbox.post(Closed(self._captures.pop(cut.checkpoint_id)))
                 case DropCapture(checkpoint_id):
                     self._captures.pop(checkpoint_id, None)
-                    self._ended(checkpoint_id)
+                    self._writer.on_ended(checkpoint_id)
                 case Decline(checkpoint_id, reason):
-                    self._declined(checkpoint_id, reason)
+                    self._decline(self._subtask, checkpoint_id, reason)
 
     def _take(self, cut: Cut) -> None:
         source = self._source
@@ -139,8 +117,8 @@ class SubtaskCheckpoints:
             capture.parts = source.feed.parts()  # a source reports the end of its input with these commits
         capture.sync_ms = self._clock.monotonic_ms() - cut.taken_ms
         if cut.unaligned:
-            self._went_unaligned(cut.checkpoint_id)
-        self._taken(capture)
+            self._parking.on_snapshot(cut.checkpoint_id)
+        self._writer.mailbox.post(Taken(capture))
 
     def _unread_layers(self) -> list[tuple[LayerCut, Captured]]:
         # 3.1: a snapshot contains the unread part of each layer.

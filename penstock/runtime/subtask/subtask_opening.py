@@ -25,7 +25,6 @@ from penstock.operators.rows.element import CurrentElement
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.protocol.values.elements import InBandEvent
 from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested, WatermarkReport
-from penstock.runtime.checkpoint.snapshot_writer import Closed, Taken
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.runtime.output.chain_output import ChainOutput
@@ -279,18 +278,8 @@ class SubtaskOpening:
 
     def _assembled(self, parts: SnapshotSource) -> Subtask:
         shared, deployed = self._shared, self._deployed
-        parking, mail = Parking(self._settings.parking_ms_max), shared.writer.mailbox
-        checkpoints = SubtaskCheckpoints(
-            deployed,
-            parts,
-            self._clock,
-            went_unaligned=parking.on_snapshot,
-            taken=lambda capture: mail.post(Taken(capture)),
-            closed=lambda capture: mail.post(Closed(capture)),
-            ended=shared.writer.on_ended,
-            declined=lambda checkpoint_id, reason: shared.decline(deployed.id, checkpoint_id, reason),
-            send_frame=shared.send_frame,
-        )
+        parking = Parking(self._settings.parking_ms_max)
+        checkpoints = SubtaskCheckpoints(deployed, parts, parking, shared)
         return Subtask(
             deployed,
             parts,
