@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from enum import Enum, auto
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
-from penstock.common.clock import Clock
 from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.subtask.effects import BarrierReached, WindowsClosed
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
 from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data, Event
 from penstock.protocol.values.messages import (
     CheckpointEnded,
-    DrainReport,
     EndSources,
     LimitWatermark,
+    ReachedEndOfData,
     SplitsAssigned,
     StartRun,
     SubtaskStatus,
@@ -33,8 +32,8 @@ from penstock.runtime.subtask.active_clock import ActiveClock
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
 from penstock.runtime.subtask.parking import Parking, Unpark
+from penstock.runtime.subtask.slot_resources import SlotResources
 from penstock.runtime.subtask.snapshot_source import SnapshotSource
-from penstock.runtime.subtask.subtask_settings import SubtaskSettings
 from penstock.runtime.subtask.turns import Turns
 from penstock.runtime.subtask.work import Work
 
@@ -63,8 +62,8 @@ class StepResult(NamedTuple):
 
 class Subtask:
     """Runs a subtask that is ready to work; `SubtaskOpening` builds it. `deployed`: its mailbox, channels and machine.
-    `parts`: feed, work, output, event time and state. `report_drained` sends the JobMaster a report while the job
-    drains; `report_end_of_data` tells it that the subtask has finished, with its last counts.
+    `parts`: feed, work, output, event time and state. The JobMaster hears of it while the job drains, and when it has
+    finished, with its last counts.
     """
 
     def __init__(
@@ -73,10 +72,7 @@ class Subtask:
         parts: SnapshotSource,
         checkpoints: SubtaskCheckpoints,
         parking: Parking,
-        settings: SubtaskSettings,
-        clock: Clock,
-        report_drained: Callable[[DrainReport], None],
-        report_end_of_data: Callable[[SubtaskStatus], None],
+        shared: SlotResources,
     ) -> None:
         self.id, self.vertex = deployed.id, deployed.vertex
         self.mailbox, self.gate, self.partitions = deployed.mailbox, deployed.gate, deployed.partitions
@@ -88,11 +84,10 @@ class Subtask:
         self.checkpoints, self.parking = checkpoints, parking
         self.phase = Phase.OPENED
         self._draining, self._machine = deployed.draining, deployed.machine
-        self._clock = clock
-        self._report_drained, self._report_end_of_data = report_drained, report_end_of_data
+        self._shared, self._clock, self._send = shared, shared.clock, shared.send
         self._compute_lock = COMPUTE_LOCK.held() if deployed.vertex.columnar else nullcontext()
-        self._pace, self._turns = ActiveClock(clock), Turns(len(self.gate.channels))
-        self._bounds = BoundUpdates(self.gate, self.output, self._pace, settings.bound_period_ms)
+        self._pace, self._turns = ActiveClock(shared.clock), Turns(len(self.gate.channels))
+        self._bounds = BoundUpdates(self.gate, self.output, self._pace, shared.settings.bound_period_ms)
 
     # ---- the step -----------------------------------------------------------------------------------------------
 
@@ -269,7 +264,7 @@ class Subtask:
         idle = not (self.work.unfinished or self.event_time.time.behind or self.work.resumes_firing)
         emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
         if report := self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle):
-            self._report_drained(report)
+            self._send(report)
 
     def _finish(self) -> None:
         """Close user code at the end of data, and emit that end to the consumers."""
@@ -280,7 +275,8 @@ class Subtask:
         self.phase = Phase.FINISHED
         self.output.emit_event(Watermark(WATERMARK_MAX_MS))
         self.output.emit_event(EndOfData())
-        self._report_end_of_data(self.status(busy_share=0.0, backpressured_share=0.0, step_ms_max=0.0))
+        last_counts = self.status(busy_share=0.0, backpressured_share=0.0, step_ms_max=0.0)
+        self._send(ReachedEndOfData(self._shared.generation, self._shared.slot, self.id, last_counts))
 
     # ---- what can be seen ---------------------------------------------------------------------------------------
 

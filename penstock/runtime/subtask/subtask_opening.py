@@ -24,7 +24,7 @@ from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.protocol.values.elements import InBandEvent
-from penstock.protocol.values.messages import Printed, ReachedEndOfData, SplitsRequested, WatermarkReport
+from penstock.protocol.values.messages import Printed, SplitsRequested, WatermarkReport
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
 from penstock.runtime.output.chain_output import ChainOutput
@@ -111,7 +111,9 @@ class SubtaskOpening:
         checkpointed.initialize(self._vertex.operators[0], reader)
         checkpointed.initialize(tail, writer)
         work.chain.open()
-        return self._assembled(parts)
+        parking = Parking(self._settings.parking_ms_max)
+        checkpoints = SubtaskCheckpoints(deployed, parts, parking, self._shared)
+        return Subtask(deployed, parts, checkpoints, parking, self._shared)
 
     def _restore_keyed_state(self, backend: KeyedStateBackend | ColumnarBackend[Any]) -> None:
         try:
@@ -275,23 +277,6 @@ class SubtaskOpening:
             shared.send(WatermarkReport(shared.generation, shared.slot, subtask, watermark_ms))
 
         return SourceAlignment(generators, self._clock, report, strategy.alignment.update_interval.ms)
-
-    def _assembled(self, parts: SnapshotSource) -> Subtask:
-        shared, deployed = self._shared, self._deployed
-        parking = Parking(self._settings.parking_ms_max)
-        checkpoints = SubtaskCheckpoints(deployed, parts, parking, shared)
-        return Subtask(
-            deployed,
-            parts,
-            checkpoints,
-            parking,
-            self._settings,
-            self._clock,
-            report_drained=shared.send,
-            report_end_of_data=lambda last_counts: shared.send(
-                ReachedEndOfData(shared.generation, shared.slot, deployed.id, last_counts)
-            ),
-        )
 
 
 def _emit_behind_rows(work: Work, output: ChainOutput, event: InBandEvent) -> None:
