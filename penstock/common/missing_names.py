@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 _WINDOWS = (
-    "the windows of this version are tumbling and sliding ones in event time, TumblingEventTimeWindows.of(size) and "
-    "SlidingEventTimeWindows.of(size, slide); for others write a KeyedProcessFunction with state and timers"
+    "the windows of this version are in event time: TumblingEventTimeWindows.of(size), "
+    "SlidingEventTimeWindows.of(size, slide) and EventTimeSessionWindows.with_gap(gap); for others write "
+    "a KeyedProcessFunction with state and timers"
 )
 _TRIGGERS = (
     "windows fire when event time has passed their end; to fire earlier, write a KeyedProcessFunction with state and "
@@ -63,8 +64,8 @@ ADVICE = {
         (
             "CountWindow", "GlobalWindow", "GlobalWindows", "MergingWindowAssigner", "CountTumblingWindowAssigner",
             "CountSlidingWindowAssigner", "TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows",
-            "ProcessingTimeSessionWindows", "EventTimeSessionWindows",
-            "DynamicProcessingTimeSessionWindows", "DynamicEventTimeSessionWindows", "SessionWindowTimeGapExtractor",
+            "ProcessingTimeSessionWindows",
+            "DynamicProcessingTimeSessionWindows",
             "AllWindowFunction", "ProcessAllWindowFunction", "AllWindowedStream",
         ),
         _WINDOWS,

@@ -67,6 +67,9 @@ from penstock.datastream.stream_execution_environment import StreamExecutionEnvi
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -78,14 +81,15 @@ __all__ = [
     "AggregateFunction", "AggregatingStateDescriptor", "BroadcastConnectedStream", "BroadcastProcessFunction",
     "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction", "CheckpointingMode",
     "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "DataStream", "DataStreamSink",
-    "EmbeddedRocksDBStateBackend", "Executor", "ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention",
+    "DynamicEventTimeSessionWindows", "EmbeddedRocksDBStateBackend", "EventTimeSessionWindows", "Executor",
+    "ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage", "FilterFunction", "FlatMapFunction", "Function", "FunctionInitializationContext",
     "FunctionSnapshotContext", "FsStateBackend", "HashMapStateBackend", "JobClient", "JobManagerCheckpointStorage",
     "KeySelector", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStream",
     "ListStateDescriptor", "MapFunction", "MapStateDescriptor", "MemoryStateBackend", "OutputTag", "Partitioner",
     "PredefinedOptions", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction", "ReducingStateDescriptor",
     "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SingleOutputStreamOperator",
-    "SlidingEventTimeWindows", "StateBackend",
+    "SessionWindowTimeGapExtractor", "SlidingEventTimeWindows", "StateBackend",
     "StreamExecutionEnvironment", "TimeDomain", "TimeWindow", "TimerService", "TumblingEventTimeWindows",
     "ValueStateDescriptor", "Window", "WindowAssigner", "WindowFunction", "WindowedStream", "register_executor",
 ]  # fmt: skip

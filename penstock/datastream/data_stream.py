@@ -34,6 +34,7 @@ from penstock.datastream._streams.declared_inputs import (
     any_window_function,
     check_assigner,
     check_keys,
+    check_merge,
     checked_descriptors,
     endless_source,
 )
@@ -93,6 +94,7 @@ from penstock.datastream.window import WindowAssigner
 from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
 from penstock.graph.logical import Input, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.timed_nodes import timed_rows, timed_union
+from penstock.operators.windows.assigners.assigner import MergingAssigner
 
 __all__ = [
     "BroadcastConnectedStream", "BroadcastStream", "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams",
@@ -1218,8 +1220,11 @@ class WindowedStream:
         aggregate: AggregateFunction | None = None,
         process: AnyWindowFunction | None = None,
     ) -> SingleOutputStreamOperator:
+        assigner = self._window_assigner._assigner()
+        if aggregate is not None and isinstance(assigner, MergingAssigner):
+            check_merge(aggregate)
         spec = WindowSpec(
-            assigner=self._window_assigner._assigner(),
+            assigner=assigner,
             allowed_lateness_ms=self._allowed_lateness_ms,
             late_tag=None if self._late_tag is None else self._late_tag.tag_id,
             reduce=reduce,

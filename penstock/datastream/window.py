@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from penstock.common.missing_names import advising_getattr
 from penstock.common.time import Duration, Time
 from penstock.operators.windows.assigners.assigner import Assigner
+from penstock.operators.windows.assigners.session import DynamicSession, Session
 from penstock.operators.windows.assigners.sliding import Sliding
 from penstock.operators.windows.assigners.tumbling import Tumbling
 
@@ -48,7 +49,10 @@ class TimeWindow(Window):
 
 
 class WindowAssigner(ABC):
-    """Assigns rows to windows: `TumblingEventTimeWindows`, `SlidingEventTimeWindows`."""
+    """Assigns rows to windows.
+
+    There are `TumblingEventTimeWindows`, `SlidingEventTimeWindows` and `EventTimeSessionWindows`.
+    """
 
     @abstractmethod
     def _assigner(self) -> Assigner:
@@ -162,6 +166,98 @@ class SlidingEventTimeWindows(WindowAssigner):
         return (
             f"SlidingEventTimeWindows({Duration.of_millis(self.size_ms)}, {Duration.of_millis(self.slide_ms)}{offset})"
         )
+
+
+@dataclass(frozen=True)
+class EventTimeSessionWindows(WindowAssigner):
+    """Assigns rows to sessions in event time: a session of a key ends when it has had no row for a gap.
+
+    A row that lies between two sessions may join them. Window functions of sessions have no `window_state()`, and an
+    `AggregateFunction` needs `merge`.
+
+    Example:
+        EventTimeSessionWindows.with_gap(Duration.of_minutes(30))
+    """
+
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        if self.gap_ms <= 0:
+            raise ValueError(f"EventTimeSessionWindows: the gap is more than 0 ms, got {self.gap_ms} ms")
+
+    @staticmethod
+    def with_gap(size: Duration | Time) -> EventTimeSessionWindows:
+        """Make sessions with one gap for all rows.
+
+        Args:
+            size: The gap, a `Duration` or `Time` of whole milliseconds.
+
+        Returns:
+            The assigner. Raises TypeError for a value that is no length of time.
+
+        Raises:
+            ValueError: The gap is not positive, or no whole number of milliseconds.
+        """
+        return EventTimeSessionWindows(_ms(size, "gap", "EventTimeSessionWindows"))
+
+    @staticmethod
+    def with_dynamic_gap(
+        session_window_time_gap_extractor: SessionWindowTimeGapExtractor,
+    ) -> DynamicEventTimeSessionWindows:
+        """Make sessions whose gap depends on their rows.
+
+        Args:
+            session_window_time_gap_extractor: Returns the gap behind a row.
+
+        Returns:
+            The assigner.
+
+        Raises:
+            TypeError: The argument is no `SessionWindowTimeGapExtractor`.
+        """
+        return DynamicEventTimeSessionWindows(session_window_time_gap_extractor)
+
+    def _assigner(self) -> Assigner:
+        return Session(self.gap_ms)
+
+    def __str__(self) -> str:
+        return f"EventTimeSessionWindows({Duration.of_millis(self.gap_ms)})"
+
+
+class SessionWindowTimeGapExtractor(ABC):
+    """Says how long the gap is that ends a session behind a row."""
+
+    @abstractmethod
+    def extract(self, element: Any) -> int:
+        """Return the gap behind a row, in milliseconds, more than 0."""
+
+
+@dataclass(frozen=True)
+class DynamicEventTimeSessionWindows(WindowAssigner):
+    """Assigns rows to sessions in event time, whose gap depends on their rows.
+
+    Example:
+        class GapOfUser(SessionWindowTimeGapExtractor):
+            def extract(self, element):
+                return 60_000 if element["is_robot"] else 1_800_000
+
+        EventTimeSessionWindows.with_dynamic_gap(GapOfUser())
+    """
+
+    extractor: SessionWindowTimeGapExtractor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.extractor, SessionWindowTimeGapExtractor):
+            raise TypeError(
+                "EventTimeSessionWindows.with_dynamic_gap() takes a SessionWindowTimeGapExtractor, which has a method "
+                f"extract(element); got {self.extractor!r}"
+            )
+
+    def _assigner(self) -> Assigner:
+        return DynamicSession(self.extractor.extract)
+
+    def __str__(self) -> str:
+        return f"DynamicEventTimeSessionWindows({type(self.extractor).__name__})"
 
 
 def _ms(length: Any, what: str, named: str) -> int:

@@ -21,6 +21,7 @@ from penstock.protocol.values.metadata import Metadata, VertexShape
 
 REDUCED_STATE = "_reduced"
 WINDOW_CONTENTS_STATE = "_window_contents"
+WINDOW_ENDS_STATE = "_window_ends"
 _WHOLE = (BYTE, SHORT, INT, LONG, BIG_INT)
 
 

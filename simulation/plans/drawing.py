@@ -14,8 +14,8 @@ from simulation.faults.fault_plan import random_faults
 from simulation.jobs.branches import add_evolving_branch, add_expiring_branch, evolution_of, expiry_of
 from simulation.jobs.broadcast_branch import add_broadcast_branch, broadcasts_of
 from simulation.jobs.idle_branch import add_idle_branch, idleness_of, without_hold_ups
-from simulation.jobs.sliding_branch import add_sliding_branch, sliding_of
 from simulation.jobs.streams import Stream
+from simulation.jobs.window_branch import add_window_branch, windows_of_seed
 from simulation.jobs.workload import ROWS_MAX, WorkloadBuilder
 from simulation.plans.drawn_settings import (
     adapts,
@@ -58,7 +58,7 @@ def plan_of(seed: int) -> Plan:
         (broadcasts_of(seed), add_broadcast_branch),
         (expiry_of(seed), add_expiring_branch),
         (evolution_of(seed), add_evolving_branch),
-        (sliding_of(seed), add_sliding_branch),
+        (windows_of_seed(seed), add_window_branch),
     )
     job, chaining = _random_job(random, configuration, idle, others)
     world_seed = random.getrandbits(64)

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.graph import fit
 from penstock.operators.event_time import idleness, progress
-from penstock.operators.windows import column_windows, row_windows
+from penstock.operators.windows import column_windows, merging_windows, row_windows
+from penstock.operators.windows.assigners.sliding import Sliding
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
 from penstock.runtime.checkpoint import subtask_restore as restore
@@ -148,6 +149,33 @@ def limits_of_a_group_are_ignored(patch: Patch) -> None:
     patch(source_alignment.SourceAlignment, "limit", lambda self, watermark_max_ms: None)
 
 
+def a_session_has_the_timer_of_its_first_row_only(patch: Patch) -> None:
+    on_timer = merging_windows.MergingWindowOperator._on_timer
+    register = merging_windows.MergingWindowOperator._register
+
+    def without(self: Any, start: int, end: int, time_ms: int) -> Any:
+        patch(merging_windows.MergingWindowOperator, "_register", lambda self, end, reached_ms: None)
+        yield from on_timer(self, start, end, time_ms)
+        patch(merging_windows.MergingWindowOperator, "_register", register)
+
+    patch(merging_windows.MergingWindowOperator, "_on_timer", without)
+
+
+def the_rows_of_a_session_that_is_joined_are_forgotten(patch: Patch) -> None:
+    open_ = merging_windows.MergingWindowOperator.open
+
+    def forgetting(self: Any) -> None:
+        open_(self)
+        self._merge = lambda kept, other: kept
+
+    patch(merging_windows.MergingWindowOperator, "open", forgetting)
+
+
+def a_row_is_in_the_latest_of_its_windows_only(patch: Patch) -> None:
+    opened_by = Sliding.opened_by
+    patch(Sliding, "opened_by", lambda self, timestamp_ms: opened_by(self, timestamp_ms)[:1])
+
+
 IDLE_SEEDS = (1148, 1189)
 """Random jobs with a branch of idle splits that drain for longer than its timeout."""
 
@@ -168,6 +196,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]
     (windows_of_rows_know_no_floors, "floors-of-rows-over-a-restart", "fired twice"),
     (a_restart_forgets_the_floors, "floors-of-columns-over-a-restart", COME_TWICE),
     (windows_of_columns_know_no_floors, "floors-of-columns-over-a-restart", COME_TWICE),
+    (a_session_has_the_timer_of_its_first_row_only, "sessions-over-kills-and-rescales", r"[1-9]\d* rows lost"),
+    (the_rows_of_a_session_that_is_joined_are_forgotten, "sessions-over-kills-and-rescales", r"[1-9]\d* rows lost"),
+    (a_row_is_in_the_latest_of_its_windows_only, "sliding-windows-over-kills-and-rescales", r"[1-9]\d* rows lost"),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from penstock.common.types import PICKLED
 from penstock.datastream._streams.function_wrappers import as_function, refuse_callable
 from penstock.datastream._streams.stream import Stream
-from penstock.datastream.functions import ProcessWindowFunction, WindowFunction
+from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import WindowAssigner
 from penstock.graph.logical import LogicalGraph, OperatorKind
@@ -25,6 +25,15 @@ def check_assigner(window_assigner: Any) -> None:
     if not isinstance(window_assigner, WindowAssigner):
         raise TypeError(
             f"window() takes a window assigner, e.g. TumblingEventTimeWindows.of(size, offset); got {window_assigner!r}"
+        )
+
+
+def check_merge(aggregate: AggregateFunction) -> None:
+    """Check that a function can be used in windows that are merged. Raises TypeError."""
+    if type(aggregate).merge is AggregateFunction.merge:
+        raise TypeError(
+            f"aggregate() of sessions needs {type(aggregate).__name__}.merge(acc_a, acc_b): a row may join two "
+            "sessions, and then their accumulators are merged"
         )
 
 

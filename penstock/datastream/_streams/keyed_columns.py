@@ -17,7 +17,7 @@ from penstock.datastream.columnar import ColumnAggregate
 from penstock.graph.declared_columns import WINDOW_END, WINDOW_START, Aggregate, AggregateSpec, WindowAggregateSpec
 from penstock.graph.logical import Input, Partitioner, PartitionerKind
 from penstock.graph.two_phases import in_two_phases
-from penstock.operators.windows.assigners.assigner import Assigner
+from penstock.operators.windows.assigners.assigner import Assigner, MergingAssigner
 
 _BIG = (scalar.BIG_INT, scalar.BIG_DEC)
 _NO_KEYS = (scalar.BIG_DEC,)
@@ -66,6 +66,11 @@ def window_aggregates(
 
     The inputs are partitioned with partial aggregates where the windows are aggregated in two phases.
     """
+    if isinstance(assigner, MergingAssigner):
+        raise TypeError(
+            "built-in aggregates have no sessions yet: use an AggregateFunction, a ReduceFunction or a "
+            "ProcessWindowFunction"
+        )
     keys, rows = _keys_of(stream._partitioner), stream._type
     aggregates, types = _aggregates(rows, "aggregate()", named, (*keys, WINDOW_START, WINDOW_END))
     for key in keys:

@@ -17,6 +17,8 @@ from penstock.operators.rows.row_functions import (
     RowOperator,
 )
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
+from penstock.operators.windows.assigners.assigner import MergingAssigner
+from penstock.operators.windows.merging_windows import MergingWindowOperator
 from penstock.operators.windows.row_windows import WindowOperator
 
 _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
@@ -37,4 +39,6 @@ _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
 
 
 def create_row_operator(operator: Operator, context: SubtaskRuntimeContext) -> RowOperator:
+    if operator.kind is OperatorKind.WINDOW and isinstance(operator.function.assigner, MergingAssigner):
+        return MergingWindowOperator(operator, context)
     return _OPERATORS[operator.kind](operator, context)

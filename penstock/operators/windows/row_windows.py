@@ -25,7 +25,7 @@ from penstock.operators.windows.assigners.assigner import NoWindow
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
-_NO_TIMESTAMP = (
+NO_TIMESTAMP = (
     "a row without event time cannot be in a window: its timestamp is None. Give every row one "
     "(assign_timestamps_and_watermarks with a timestamp assigner)"
 )
@@ -108,7 +108,7 @@ class WindowOperator(RowOperator):
             for row in rows:
                 timestamp_ms = element.timestamp_ms
                 if timestamp_ms is None:
-                    raise OperatorFailure(name, ValueError(f"{_NO_TIMESTAMP}; the row was {row!r:.200}"), ours=True)
+                    raise OperatorFailure(name, ValueError(f"{NO_TIMESTAMP}; the row was {row!r:.200}"), ours=True)
                 if not pane_start <= timestamp_ms < pane_end:
                     opened = self._opened_by(timestamp_ms, row)
                     pane_start, pane_end = self._assigner.pane_of(timestamp_ms)
@@ -170,6 +170,9 @@ class WindowOperator(RowOperator):
 
     def _fire_window(self, start: int) -> Iterator[Any]:
         self._element.timestamp_ms = self._assigner.end_of(start) - 1
+        yield from self._results(start)
+
+    def _results(self, start: int) -> Iterator[Any]:
         made = self._result(self._contents.get(start), start)
         if (refusal := no_rows(self.operator.name, made)) is not None:
             raise refusal
@@ -204,6 +207,7 @@ class _WindowContext(ProcessWindowFunction.Context[Window]):
 
     _start: int
     _window: Window
+    is_merging = False
 
     def __init__(self, context: SubtaskRuntimeContext) -> None:
         self._context = context
@@ -225,4 +229,9 @@ class _WindowContext(ProcessWindowFunction.Context[Window]):
         return self._context
 
     def window_state(self) -> KeyedStateStore:
+        if self.is_merging:
+            raise TypeError(
+                "windows that are merged have no state of their own, because a row may merge two of them: keep it in "
+                "global_state(), by the window's start"
+            )
         return self._context.of_window(self._start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -115,3 +115,21 @@ class Assigner(ABC):
         windows = np.fromiter(starts, np.int64)
         found: list[int] = np.sort(windows[self.end_of(windows) - 1 <= max(time_ms, -_INT64_END)]).tolist()
         return found
+
+
+class MergingAssigner(Assigner):
+    """Opens a window for each row; windows of a key that touch are merged to one. There are none over columns."""
+
+    @abstractmethod
+    def opened_for(self, row: Any, timestamp_ms: int) -> tuple[int, int]:
+        """Return start and end of the window that a row opens."""
+
+    @property
+    def longest_ms(self) -> int:
+        raise NotImplementedError("windows that are merged have no greatest length")
+
+    def start_of(self, time: TimeT) -> TimeT:
+        raise NotImplementedError("where merged windows start depends on their rows")
+
+    def end_of(self, start: TimeT) -> TimeT:
+        raise NotImplementedError("where merged windows end depends on their rows")

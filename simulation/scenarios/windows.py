@@ -1,9 +1,9 @@
-"""Tests section 5: sliding windows while slots are killed and the job is rescaled."""
+"""Tests section 5: windows that overlap, or are merged, while slots are killed and the job is rescaled."""
 
 from __future__ import annotations
 
 from simulation.faults.fault_plan import FaultPlan
-from simulation.jobs.sliding_branch import slide
+from simulation.jobs.window_branch import join_sessions, slide
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
 from simulation.world.pace import Pace
@@ -30,4 +30,17 @@ class SlidingWindowsOverKillsAndRescales(Scenario):
         return self.cluster.statistics.generations > 1
 
 
-SCENARIOS: list[type[Scenario]] = [SlidingWindowsOverKillsAndRescales]
+class SessionsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
+    """Rows join sessions of their key, while slots are killed and the job is rescaled. Each session fires once, with
+    all its rows.
+    """
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        for folds in (False, True):
+            source = job.source(
+                int(folds), kind="ranges", rows=100, parallelism=2, cost_ms=0.3, keys=4 if folds else 6, timed="patient"
+            )
+            job.sink(join_sessions(job, source, gap_ms=17, folds=folds), 2)
+
+
+SCENARIOS: list[type[Scenario]] = [SlidingWindowsOverKillsAndRescales, SessionsOverKillsAndRescales]
