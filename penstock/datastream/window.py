@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from penstock.common.missing_names import advising_getattr
 from penstock.common.time import Duration, Time
 from penstock.operators.windows.assigners.assigner import Assigner
-from penstock.operators.windows.assigners.session import DynamicSession, Session
+from penstock.operators.windows.assigners.sessions import DynamicSession, Session
 from penstock.operators.windows.assigners.sliding import Sliding
 from penstock.operators.windows.assigners.tumbling import Tumbling
 
@@ -225,11 +225,18 @@ class EventTimeSessionWindows(WindowAssigner):
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Says how long the gap is that ends a session behind a row."""
+    """Returns the gap that ends a session, for each row."""
 
     @abstractmethod
     def extract(self, element: Any) -> int:
-        """Return the gap behind a row, in milliseconds, more than 0."""
+        """Return the gap behind a row.
+
+        Args:
+            element: The row.
+
+        Returns:
+            The gap in milliseconds, more than 0.
+        """
 
 
 @dataclass(frozen=True)

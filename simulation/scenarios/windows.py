@@ -14,7 +14,7 @@ class SlidingWindowsOverKillsAndRescales(Scenario):
     each window that it belongs to, and no window fires twice."""
 
     section = 5
-    rules = ("5.1a",)
+    rules = ("5.11a",)
     options = UNALIGNED
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     faults = FaultPlan(kinds=("kill_slot", "rescale_live", "kill_slot"), count=4, gap_ms=40.0)
@@ -34,6 +34,8 @@ class SessionsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
     """Rows join sessions of their key, while slots are killed and the job is rescaled. Each session fires once, with
     all its rows.
     """
+
+    rules = ("5.11a", "5.11b")
 
     def declare(self, job: WorkloadBuilder) -> None:
         for folds in (False, True):

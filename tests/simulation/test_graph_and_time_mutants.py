@@ -149,6 +149,7 @@ def limits_of_a_group_are_ignored(patch: Patch) -> None:
     patch(source_alignment.SourceAlignment, "limit", lambda self, watermark_max_ms: None)
 
 
+@breaks("5.11b")
 def a_session_has_the_timer_of_its_first_row_only(patch: Patch) -> None:
     on_timer = merging_windows.MergingWindowOperator._on_timer
     register = merging_windows.MergingWindowOperator._register
@@ -161,6 +162,7 @@ def a_session_has_the_timer_of_its_first_row_only(patch: Patch) -> None:
     patch(merging_windows.MergingWindowOperator, "_on_timer", without)
 
 
+@breaks("5.11a")
 def the_rows_of_a_session_that_is_joined_are_forgotten(patch: Patch) -> None:
     open_ = merging_windows.MergingWindowOperator.open
 
@@ -171,6 +173,7 @@ def the_rows_of_a_session_that_is_joined_are_forgotten(patch: Patch) -> None:
     patch(merging_windows.MergingWindowOperator, "open", forgetting)
 
 
+@breaks("5.11a")
 def a_row_is_in_the_latest_of_its_windows_only(patch: Patch) -> None:
     opened_by = Sliding.opened_by
     patch(Sliding, "opened_by", lambda self, timestamp_ms: opened_by(self, timestamp_ms)[:1])

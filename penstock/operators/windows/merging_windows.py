@@ -88,6 +88,7 @@ class MergingWindowOperator(WindowOperator):
         if touching == [(start, end)]:
             self._contents.put(start, self._fold(self._contents.get(start), row))
             return start
+        # 5.11: a merged window has the rows of all that it is made of.
         if touching:
             kept = self._contents.get(touching[0][0])
             for other, _ in touching[1:]:
@@ -134,7 +135,7 @@ class MergingWindowOperator(WindowOperator):
         if self._forgotten_at(end) <= time_ms and last < WATERMARK_MAX_MS:
             self._forget(start)
         elif last >= time_ms:
-            self._register(end, time_ms)
+            self._register(end, time_ms)  # 5.11: the timer was that of an earlier end
 
     def _fire_window(self, start: int) -> Iterator[Any]:
         self._element.timestamp_ms = self._ends.get(start) - 1

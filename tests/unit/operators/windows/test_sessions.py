@@ -22,7 +22,7 @@ from penstock.datastream.window import (
     EventTimeSessionWindows,
     SessionWindowTimeGapExtractor,
 )
-from penstock.operators.windows.assigners.session import Session
+from penstock.operators.windows.assigners.sessions import Session
 from penstock.protocol.values.metadata import WindowsShape
 from tests.unit.operators.windows import test_window_semantics as semantics
 from tests.unit.operators.windows.test_own_windows import HOUR_MS, KEYS, ROWS, keyed_by_user, time_of, to_sink
