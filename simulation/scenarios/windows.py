@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from simulation.faults.fault_plan import FaultPlan
 from simulation.jobs.window_branch import join_sessions, slide
 from simulation.jobs.workload import WorkloadBuilder
@@ -14,7 +16,7 @@ class SlidingWindowsOverKillsAndRescales(Scenario):
     each window that it belongs to, and no window fires twice."""
 
     section = 5
-    rules = ("5.11a",)
+    rules: ClassVar[tuple[str, ...]] = ("5.11a",)
     options = UNALIGNED
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     faults = FaultPlan(kinds=("kill_slot", "rescale_live", "kill_slot"), count=4, gap_ms=40.0)
