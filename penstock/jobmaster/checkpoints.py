@@ -105,6 +105,8 @@ class Checkpoints:
         self._triggered: dict[int, _Triggered] = {}
         self._published: dict[int, tuple[NewCheckpoint, Published]] = {}
         """The newest checkpoint in the log, for the steps that follow its publication."""
+        self._saved: dict[int, Savepoint] = {}
+        """Savepoints that are complete, or about to be the job's last checkpoint, until they are answered."""
 
     def request(self, answer: CheckpointAnswer) -> None:
         """Take a checkpoint for a user, or say why not."""
@@ -148,6 +150,7 @@ class Checkpoints:
     def abort(self, aborted: CheckpointAborted) -> None:
         checkpoint_id, reason, detail = aborted.checkpoint_id, aborted.reason, aborted.detail
         self._triggered.pop(checkpoint_id, None)
+        self._saved.pop(checkpoint_id, None)
         self._history.aborted(checkpoint_id, reason, detail)
         if aborted.savepoint is None and not aborted.fails_job:
             self._failed.failed(checkpoint_id, reason, detail)
@@ -241,9 +244,8 @@ class Checkpoints:
                 self._driver.handle(events.SavepointWritten(checkpoint_id))
                 self._stop_with(savepoint, metadata, publish, triggered)
             else:
-                self._notify_slots(checkpoint_id, aborted=False, commits=False)
-                self._driver.handle(events.Saved(checkpoint_id))
-                self._savepoints.succeeded(savepoint)
+                self._saved[checkpoint_id] = savepoint
+                self._driver.handle(events.CheckpointPublished(checkpoint_id, PublishedKind.SAVED))
 
         self._savepoints.write(publish, metadata, written)
 
@@ -268,12 +270,8 @@ class Checkpoints:
             result = yield from publication.publish(last)
             return last, result
 
-        def published(outcome: Any) -> None:
-            self._on_published(metadata.checkpoint_id, outcome)
-            if not isinstance(outcome, PublicationError) and isinstance(outcome[1], Published):
-                self._savepoints.succeeded(savepoint)
-
-        conversations.begin(publish_last(), published)
+        self._saved[metadata.checkpoint_id] = savepoint
+        conversations.begin(publish_last(), partial(self._on_published, metadata.checkpoint_id))
 
     def _not_published(self, checkpoint_id: int, detail: str) -> None:
         self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.FINALIZE_FAILURE, detail))
@@ -289,6 +287,8 @@ class Checkpoints:
             case Published():
                 self._published = {checkpoint_id: (checkpoint, result)}
                 kind = PublishedKind.FINAL if checkpoint.metadata.is_final else PublishedKind.CHECKPOINT
+                if checkpoint.metadata.savepoint is not None:
+                    kind = PublishedKind.STOPPED
                 self._driver.handle(events.CheckpointPublished(checkpoint_id, kind))
             case IdTaken(detail, next_id):
                 self._driver.handle(events.IdsUsed(next_id))
@@ -300,7 +300,16 @@ class Checkpoints:
                 self._driver.handle(events.CheckpointNotPublished(checkpoint_id, FailureReason.SUBSUMED, detail))
 
     def follow(self, step: Follow, checkpoint_id: int) -> None:
-        """Take one step for a checkpoint that is in the log now."""
+        """Take one step for a checkpoint that is complete now."""
+        match step:
+            case Follow.NOTIFY_SLOTS_SAVED:
+                self._notify_slots(checkpoint_id, aborted=False, commits=False)
+            case Follow.ANSWER:
+                self._savepoints.succeeded(self._saved.pop(checkpoint_id))
+            case _:
+                self._follow_entry(step, checkpoint_id)
+
+    def _follow_entry(self, step: Follow, checkpoint_id: int) -> None:
         checkpoint, published = self._published[checkpoint_id]
         metadata = checkpoint.metadata
         match step:

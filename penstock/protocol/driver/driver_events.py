@@ -177,7 +177,8 @@ class EndOfData(msgspec.Struct, frozen=True):
 
 
 class CheckpointPublished(msgspec.Struct, frozen=True):
-    """Reports that the log entry of a checkpoint exists, or that what it only collected is committed."""
+    """Reports that the log entry of a checkpoint exists, that a savepoint of a job that continues is complete, or that
+    the output which a checkpoint only collected is committed."""
 
     checkpoint_id: int
     kind: PublishedKind
@@ -185,12 +186,6 @@ class CheckpointPublished(msgspec.Struct, frozen=True):
 
 class SavepointWritten(msgspec.Struct, frozen=True):
     """Reports that the directory of a savepoint is complete, before its entry in the log is begun."""
-
-    checkpoint_id: int
-
-
-class Saved(msgspec.Struct, frozen=True):
-    """Reports that a savepoint of a job that continues is complete."""
 
     checkpoint_id: int
 
@@ -309,7 +304,6 @@ Event = (
     | EndOfData
     | CheckpointPublished
     | SavepointWritten
-    | Saved
     | CheckpointNotPublished
     | IdsUsed
     | TimePassed

@@ -215,6 +215,8 @@ class DriverMachine:
                 self.lifecycle.restarts.on_checkpoint_completed()
             case Follow.NEED_NO_SLOTS:
                 self.lifecycle.on_finishing()
+            case Follow.COMPLETE_SAVED:
+                return self.coordinator.on_saved(checkpoint_id, now_ms)
             case Follow.RESCALE if checkpoint_id == self._rescale_checkpoint:
                 self._rescale_checkpoint = None
                 return self.rescaling.on_published(now_ms)
@@ -387,8 +389,6 @@ class DriverMachine:
                 return [FollowPublication(step, checkpoint_id) for step in FOLLOWS[kind]]
             case events.SavepointWritten(checkpoint_id):
                 coordinator.on_written(checkpoint_id)
-            case events.Saved(checkpoint_id):
-                return coordinator.on_saved(checkpoint_id, now_ms)
             case events.CheckpointNotPublished(checkpoint_id, reason, detail):
                 return coordinator.on_not_published(checkpoint_id, reason, detail, now_ms)
             case events.IdsUsed(next_checkpoint_id):

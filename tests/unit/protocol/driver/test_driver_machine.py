@@ -279,3 +279,10 @@ def test_slots_that_are_missing_are_submitted_first_and_waited_for() -> None:
     assert not any(isinstance(e, TriggerCheckpoint) for e in registered), "the caller lets the machine look"
     looked = driver.handle(events.Looked(events.Facts()), 3.0)
     assert any(isinstance(e, TriggerCheckpoint) for e in looked)
+
+
+def test_whoever_has_asked_for_a_savepoint_is_answered_last() -> None:
+    for kind in (PublishedKind.SAVED, PublishedKind.STOPPED):
+        assert FOLLOWS[kind][-1] is Follow.ANSWER, "what is answered must not fail any more"
+    assert FOLLOWS[PublishedKind.STOPPED][:-1] == FOLLOWS[PublishedKind.FINAL]
+    assert Follow.COMMIT not in FOLLOWS[PublishedKind.SAVED] and Follow.RESTORE_FROM not in FOLLOWS[PublishedKind.SAVED]
