@@ -24,6 +24,7 @@ from penstock.protocol.driver.driver_machine import DriverMachine, Effect
 from penstock.protocol.driver.lifecycle import LifecycleSettings, Phase
 from penstock.protocol.driver.published_checkpoints import Follow, PublishedKind
 from penstock.protocol.driver.restarts import FixedDelay
+from penstock.protocol.driver.savepoint import Savepoint
 from penstock.protocol.log.publication import (
     NewCheckpoint,
     NotPublished,
@@ -108,7 +109,7 @@ class Slot:
         if not self.mail:
             return []
         message = self.mail.popleft()
-        if isinstance(message, CheckpointEnded) and not message.aborted:
+        if isinstance(message, CheckpointEnded) and not message.aborted and message.commits:
             self.prepared = [c for c in self.prepared if c.prepared_for > message.checkpoint_id]
         sent: list[Any] = []
         waiting = deque(self.machine.handle(message, self.world.now_ms))
@@ -148,7 +149,8 @@ class ModelDriver:
         self.restarts: list[tuple[int, int]] = []
         """For each generation of the job's owner: the checkpoint that it restored, and the newest one in the log."""
         self._published: tuple[NewCheckpoint, Published] | None = None
-        self._batches = 0
+        self._saved: Metadata | None = None
+        self._batches = self._savepoints = self.answered = 0
         self._waiting_attempt: int | None = None
         """The attempt of a recovery that waits until nothing is published."""
         lifecycle = LifecycleSettings(SLOTS, FOREVER_MS, FOREVER_MS, FOREVER_MS, FOREVER_MS, FOREVER_MS)
@@ -209,6 +211,11 @@ class ModelDriver:
     def ask(self) -> None:
         if not self.is_dead:
             self.driver.handle(events.CheckpointAsked())
+
+    def ask_for_savepoint(self) -> None:
+        if not self.is_dead:
+            self._savepoints += 1
+            self.driver.handle(events.SavepointAsked(Savepoint(f"savepoint-{self._savepoints}")))
 
     def look_at_the_clock(self) -> None:
         if not self.is_dead:
@@ -305,11 +312,16 @@ class ModelDriver:
             case effects.GenerationEnded():
                 self.slots = {}
             case effects.TriggerCheckpoint(barrier):
-                predecessor = self.publication.retention.pin_predecessor(barrier.checkpoint_id)
+                pin = self.publication.retention.pin_predecessor
+                predecessor = pin(barrier.checkpoint_id) if barrier.kind.has_predecessor else None
                 known = None if predecessor is None else predecessor.checkpoint_id
                 barrier = msgspec.structs.replace(barrier, predecessor_id=known)
                 for slot in self.slots.values():
                     slot.mail.append(TriggerCheckpoint(slot.generation, barrier))
+            case effects.PublishCheckpoint(savepoint=Savepoint()):
+                self._saved = self._metadata_of(effect)
+                saved = events.CheckpointPublished(effect.barrier.checkpoint_id, PublishedKind.SAVED)
+                self.driver.handle(saved)
             case effects.PublishCheckpoint():
                 self._begin(self._publication_of(effect), self._on_published)
             case effects.FollowPublication(step, checkpoint_id):
@@ -324,19 +336,22 @@ class ModelDriver:
         predecessor = self.publication.retention.predecessor_of(barrier.checkpoint_id)
         return [] if predecessor is None else sorted(predecessor.segments or ())
 
-    def _end_at_slots(self, checkpoint_id: int, aborted: bool) -> None:
+    def _end_at_slots(self, checkpoint_id: int, aborted: bool, commits: bool = True) -> None:
         for slot in self.slots.values():
-            slot.mail.append(CheckpointEnded(slot.generation, checkpoint_id, aborted))
+            slot.mail.append(CheckpointEnded(slot.generation, checkpoint_id, aborted, commits))
 
-    def _publication_of(self, publish: effects.PublishCheckpoint) -> Any:
+    def _metadata_of(self, publish: effects.PublishCheckpoint) -> Metadata:
         number = publish.barrier.checkpoint_id
         subtasks = [s for ack in publish.acks for s in ack.subtasks]
         named = {s.path: s for ack in publish.acks for s in (ack.segment, *ack.earlier) if s is not None}
-        metadata = Metadata(
+        return Metadata(
             FORMAT_VERSION, "job", "name", number, publish.generation.fence, publish.generation.counter, self.name, 0,
             False, [], [], list(named.values()), without_committables(subtasks, self.publication.newest_id), [],
             self.machine.commits.unconfirmed, False,
         )  # fmt: skip
+
+    def _publication_of(self, publish: effects.PublishCheckpoint) -> Any:
+        number, metadata = publish.barrier.checkpoint_id, self._metadata_of(publish)
         data = f"{number}-{self.name}".encode()
         self.world.store.by_data[data] = metadata
         checkpoint = NewCheckpoint(metadata, path_of(number), data, 7)
@@ -358,6 +373,17 @@ class ModelDriver:
         self.driver.handle(events.CheckpointNotPublished(number, reason, ""))
 
     def _follow(self, step: Follow, checkpoint_id: int) -> None:
+        match step:
+            case Follow.NOTIFY_SLOTS_SAVED:
+                self._end_at_slots(checkpoint_id, aborted=False, commits=False)
+            case Follow.ANSWER:
+                self.answered += 1
+            case Follow.RESTORE_FROM if self._saved is not None and self._saved.checkpoint_id == checkpoint_id:
+                self.restore = self._saved
+            case _:
+                self._follow_entry(step, checkpoint_id)
+
+    def _follow_entry(self, step: Follow, checkpoint_id: int) -> None:
         assert self._published is not None
         checkpoint, published = self._published
         metadata = checkpoint.metadata

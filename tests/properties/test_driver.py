@@ -60,6 +60,10 @@ class DriverMachineProperties(RuleBasedStateMachine):
     def a_checkpoint_is_asked_for(self, is_newest: bool) -> None:
         self._one(is_newest).ask()
 
+    @rule(is_newest=st.sampled_from([True, True, False]))
+    def a_savepoint_is_asked_for(self, is_newest: bool) -> None:
+        self._one(is_newest).ask_for_savepoint()
+
     @rule(number=NUMBERS, messages=st.integers(1, 4), is_newest=st.sampled_from([True, True, False]))
     def a_slot_works(self, number: int, messages: int, is_newest: bool) -> None:
         for _ in range(messages):
@@ -104,6 +108,19 @@ class DriverMachineProperties(RuleBasedStateMachine):
                 driver.step_slot(number)
         for fault in [*operations, *[""] * 12]:
             driver.step_log(fault)
+
+    @rule()
+    def the_job_fails_behind_a_savepoint(self) -> None:
+        driver = self.newest
+        self._run_on(driver)
+        driver.ask_for_savepoint()
+        for _ in range(8):
+            for number in range(SLOTS):
+                driver.step_slot(number)
+        driver.fail()
+        driver.look_at_the_clock()
+        for _ in range(3):
+            driver.bring_up()
 
     def _run_on(self, driver: ModelDriver) -> None:
         """Let a driver run without faults until one more of its checkpoints is committed."""
@@ -152,6 +169,9 @@ class DriverMachineProperties(RuleBasedStateMachine):
         self._run_on(self.newest)
         canonical = [entry.checkpoint_id for entry in self.world.canonical()]
         assert canonical and self.newest.is_settled, "the last driver takes a checkpoint, and commits all"
+        self.newest.ask_for_savepoint()
+        self._run_on(self.newest)
+        assert self.newest.answered == 1, "the last driver takes a savepoint"
         expected = self.world.outputs_of_canonical()
         assert set(self.world.committed) == expected, "all output of canonical checkpoints, and nothing else"
 
@@ -188,6 +208,13 @@ def test_a_step_that_is_missing_behind_a_publication_is_found(
     kind = PublishedKind.CHECKPOINT
     monkeypatch.setitem(FOLLOWS, kind, tuple(step for step in FOLLOWS[kind] if step is not missing))
     with pytest.raises(AssertionError, match=violation):
+        run(examples=60, finds_mutant=True)
+
+
+def test_a_restart_from_a_savepoint_that_no_entry_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = PublishedKind.SAVED
+    monkeypatch.setitem(FOLLOWS, kind, (Follow.RESTORE_FROM, *FOLLOWS[kind]))
+    with pytest.raises(AssertionError, match="restarts from"):
         run(examples=60, finds_mutant=True)
 
 
