@@ -98,7 +98,7 @@ class TumblingEventTimeWindows(WindowAssigner):
             ValueError: The size is not positive, the offset is not less than it, or one is no whole number of
                 milliseconds.
         """
-        named = "TumblingEventTimeWindows"
+        named = "TumblingEventTimeWindows.of()"
         return TumblingEventTimeWindows(_ms(size, "size", named), 0 if offset is None else _ms(offset, "offset", named))
 
     def _assigner(self) -> Assigner:
@@ -154,7 +154,7 @@ class SlidingEventTimeWindows(WindowAssigner):
             ValueError: Size or slide is not positive, the offset is not less than the slide, or one is no whole number
                 of milliseconds.
         """
-        named = "SlidingEventTimeWindows"
+        named = "SlidingEventTimeWindows.of()"
         offset_ms = 0 if offset is None else _ms(offset, "offset", named)
         return SlidingEventTimeWindows(_ms(size, "size", named), _ms(slide, "slide", named), offset_ms)
 
@@ -198,7 +198,7 @@ class EventTimeSessionWindows(WindowAssigner):
         Raises:
             ValueError: The gap is not positive, or no whole number of milliseconds.
         """
-        return EventTimeSessionWindows(_ms(size, "gap", "EventTimeSessionWindows"))
+        return EventTimeSessionWindows(_ms(size, "gap", "EventTimeSessionWindows.with_gap()"))
 
     @staticmethod
     def with_dynamic_gap(
@@ -274,10 +274,10 @@ def _ms(length: Any, what: str, named: str) -> int:
         duration = Duration.of(length)
     except ValueError as error:
         raise TypeError(
-            f"{named}.of(): the {what} is a Duration or a Time, e.g. Duration.of_seconds(10); got {length!r}"
+            f"{named}: the {what} is a Duration or a Time, e.g. Duration.of_seconds(10); got {length!r}"
         ) from error
     if duration.nanoseconds % 10**6:
-        raise ValueError(f"{named}.of(): the {what} is a whole number of milliseconds, got {duration}")
+        raise ValueError(f"{named}: the {what} is a whole number of milliseconds, got {duration}")
     return duration.to_millis()
 
 

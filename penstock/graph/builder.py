@@ -155,7 +155,8 @@ def _check_windows(graph: LogicalGraph) -> None:
             raise GraphError(
                 f"operator {node.name!r}: a window in event time, but the rows from {_names(node.inputs)} have no "
                 "event time; call assign_timestamps_and_watermarks(strategy) before key_by(), or give from_source() "
-                "such a strategy"
+                "such a strategy: one that makes watermarks and reads the time of rows, e.g. "
+                "WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column('at')"
             )
         mixed = untimed_union(timed, node)
         if mixed is not None:

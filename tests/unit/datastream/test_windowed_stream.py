@@ -14,6 +14,7 @@ from penstock.connectors.memory.collection import CollectionSource
 from penstock.connectors.memory.discard import DiscardingSink
 from penstock.datastream import (
     AggregateFunction,
+    EventTimeSessionWindows,
     Function,
     KeyedStream,
     OutputTag,
@@ -195,6 +196,12 @@ def test_time_windows_are_ordered_by_time() -> None:
 def test_windows_that_cannot_be(arguments: tuple[Any, ...], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         TumblingEventTimeWindows.of(*arguments)
+
+
+@pytest.mark.parametrize("gap, error", [("soon", TypeError), (Duration(1), ValueError), (Duration(0), ValueError)])
+def test_a_gap_that_cannot_be(gap: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"^EventTimeSessionWindows(\.with_gap\(\))?: the gap is "):
+        EventTimeSessionWindows.with_gap(gap)
 
 
 def test_windows_say_what_they_are() -> None:
