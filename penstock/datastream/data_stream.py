@@ -57,6 +57,7 @@ from penstock.datastream._streams.function_wrappers import (
 )
 from penstock.datastream._streams.keyed_columns import (
     aggregates_so_far,
+    check_built_in,
     check_named,
     partitioner_by_columns,
     window_aggregates,
@@ -1161,6 +1162,7 @@ class WindowedStream:
             TypeError: A function is of another kind, or built-in aggregates were given and the stream is keyed by a
                 selector.
         """
+        check_built_in(named)
         if named or isinstance(aggregate_function, ColumnAggregate):
             raise TypeError(missing_methods.aggregate_of_windows(self._keyed_stream, "aggregate"))
         refuse = refuse_callable("aggregate() of a windowed stream", "AggregateFunction")

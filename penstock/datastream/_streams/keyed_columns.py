@@ -68,8 +68,8 @@ def window_aggregates(
     """
     if isinstance(assigner, MergingAssigner):
         raise TypeError(
-            "built-in aggregates have no sessions yet: use an AggregateFunction, a ReduceFunction or a "
-            "ProcessWindowFunction"
+            "aggregate(): built-in aggregates have no sessions yet: use an AggregateFunction, a ReduceFunction or a "
+            "ProcessWindowFunction, which the same stream takes"
         )
     keys, rows = _keys_of(stream._partitioner), stream._type
     aggregates, types = _aggregates(rows, "aggregate()", named, (*keys, WINDOW_START, WINDOW_END))
@@ -113,6 +113,20 @@ def check_named(unnamed: tuple[Any, ...]) -> None:
         )
 
 
+def check_built_in(named: dict[str, Any]) -> None:
+    """Check that the arguments that `aggregate()` of windows does not know are aggregates. Raises TypeError."""
+    for name, given in named.items():
+        if not isinstance(given, ColumnAggregate):
+            raise _no_aggregate("aggregate()", name, given)
+
+
+def _no_aggregate(method: str, name: str, given: Any) -> TypeError:
+    return TypeError(
+        f"{method}: {name!r} is neither one of its arguments nor an aggregate that is made by sum_(), count(), min_(), "
+        f"max_() or mean() of penstock.datastream.columnar, e.g. total=sum_('amount'); got {given!r}"
+    )
+
+
 def _aggregates(
     rows: TypeInformation | None, method: str, named: dict[str, ColumnAggregate], taken: tuple[str, ...]
 ) -> tuple[tuple[Aggregate, ...], list[ColumnType]]:
@@ -123,10 +137,7 @@ def _aggregates(
     made, types = [], []
     for name, given in named.items():
         if not isinstance(given, ColumnAggregate):
-            raise TypeError(
-                f"{method}: {name!r} is an aggregate of penstock.datastream.columnar (sum_, count, min_, max_, mean), "
-                f"got {given!r}"
-            )
+            raise _no_aggregate(method, name, given)
         if name in taken:
             raise ValueError(f"{method}: the name {name!r} is that of a column of the key or window; choose another")
         if given.column is not None and given.column not in schema.names:

@@ -137,7 +137,10 @@ COLUMNS = r"the columns are user \(string\), amount \(int64\), rate \(double\)"
         (lambda s: s.key_by("user").sum("user"), r"sum takes columns of numbers; 'user' is STRING"),
         (lambda s: s.key_by("user").max("user"), "numbers, dates, times and timestamps; 'user' is STRING"),
         (lambda s: s.key_by("user").aggregate(), "at least one name=aggregate"),
-        (lambda s: s.key_by("user").aggregate(x="sum"), "'x' is an aggregate of penstock.datastream.columnar"),
+        (
+            lambda s: s.key_by("user").aggregate(x="sum"),
+            "'x' is neither .* nor an aggregate .* of penstock.datastream.columnar",
+        ),
         (lambda s: s.key_by("user").aggregate(user=count()), "'user' is that of a column of the key"),
         (lambda s: s.key_by("user").window(MINUTE).aggregate(window_end=count()), "column of the key or window"),
         (lambda s: s.map_batches(3), "takes a function of a pyarrow.RecordBatch, got 3"),

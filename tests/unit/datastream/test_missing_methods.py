@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from penstock.common import Encoder, Time, Types, WatermarkStrategy
+from penstock.common import Duration, Encoder, Time, Types, WatermarkStrategy
 from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
 from penstock.datastream import (
+    EventTimeSessionWindows,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
@@ -87,6 +88,19 @@ def test_windows_of_streams_that_are_keyed_by_a_selector(orders: SingleOutputStr
             windows.aggregate(*unnamed, **named)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match=r"windows have no trigger\(\): windows fire when event time"):
         windows.trigger  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("key", ["user", lambda row: row["user"]])
+def test_arguments_that_are_no_aggregates(orders: SingleOutputStreamOperator, key: Any) -> None:
+    windows = orders.key_by(key).window(MINUTE)
+    for given in ("count", count):
+        with says(TypeError, r"'n' is neither one of its arguments nor", r"made by sum_\(\)", "e.g. total=sum_"):
+            windows.aggregate(n=given)
+
+
+def test_built_in_aggregates_have_no_sessions(orders: SingleOutputStreamOperator) -> None:
+    with says(TypeError, "no sessions yet", "AggregateFunction"):
+        orders.key_by("user").window(EventTimeSessionWindows.with_gap(Duration.of_minutes(1))).aggregate(n=count())
 
 
 def test_aggregates_need_names(orders: SingleOutputStreamOperator) -> None:
