@@ -69,7 +69,12 @@ class CheckpointConfig:
 
         Raises:
             OptionError: The interval is too short.
+            TypeError: The interval is no number.
         """
+        if not isinstance(checkpoint_interval, int | float):
+            raise TypeError(
+                f"the interval of checkpoints is a number of milliseconds, e.g. 1000; got {checkpoint_interval!r}"
+            )
         if not checkpoint_interval > 0:
             raise OptionError(
                 f"{Options.CHECKPOINTING_INTERVAL.key}: {checkpoint_interval} is refused: it must be at least 10 ms",

@@ -26,7 +26,12 @@ from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.memory.collection import CollectionSource
-from penstock.datastream._streams.environment import DEFAULT_JOB_NAME, check_state_backend, validate
+from penstock.datastream._streams.environment import (
+    DEFAULT_JOB_NAME,
+    check_configuration,
+    check_state_backend,
+    validate,
+)
 from penstock.datastream._streams.execution import (
     check_connectors,
     client_of_ended_job,
@@ -37,7 +42,7 @@ from penstock.datastream._streams.execution import (
 )
 from penstock.datastream._streams.forgotten_execution import follow_environment
 from penstock.datastream._streams.setting_checks import build_hint, check_max_parallelism, check_parallelism, check_type
-from penstock.datastream._streams.strategy_checks import check_strategy, warn_of_silence
+from penstock.datastream._streams.strategy_checks import check_source_name, check_strategy, warn_of_silence
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.state_backend import StateBackend
@@ -83,6 +88,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         install_excepthook()
         merged = load_configuration()
         if configuration is not None:
+            check_configuration(configuration, "get_execution_environment()")
             merged.add_all(configuration)
         validate(merged)
         return StreamExecutionEnvironment(merged)
@@ -111,6 +117,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         Args:
             configuration: The options.
         """
+        check_configuration(configuration, "configure()")
         validate(configuration)
         self._configuration.add_all(configuration)
 
@@ -298,6 +305,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         """
         if isinstance(source, type) or not callable(getattr(source, "create_reader", None)):
             raise TypeError(f"from_source() takes a Source, got {source!r}{build_hint(source)}")
+        check_source_name(source_name)
         check_type(type_info, source_name)
         configure_connector(source, self._configuration)
         produced = source.produced_type

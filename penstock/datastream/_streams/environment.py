@@ -48,6 +48,15 @@ def check_state_backend(configuration: Configuration) -> None:
         )
 
 
+def check_configuration(given: Any, method: str) -> None:
+    """Check the argument of a method that takes options. Raises TypeError."""
+    if not isinstance(given, Configuration):
+        raise TypeError(
+            f"{method} takes a Configuration, e.g. Configuration({{'execution.checkpointing.interval': '1 s'}}); got a "
+            f"{type(given).__name__}"
+        )
+
+
 def validate(configuration: Configuration) -> None:
     """Check every option, and show each warning about options even if it was shown before."""
     with warnings.catch_warnings():

@@ -25,6 +25,12 @@ class EventTimeWarning(UserWarning):
     """Warns of a program that runs, but whose event time does not advance."""
 
 
+def check_source_name(source_name: Any) -> None:
+    """Check that the arguments of `from_source()` are in their order. Raises TypeError."""
+    if isinstance(source_name, WatermarkStrategy):
+        raise TypeError("from_source() takes a source, its WatermarkStrategy and its name, in this order")
+
+
 def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str, timed: Timed) -> None:
     """Check that a strategy can give rows of this type their time.
 

@@ -150,6 +150,9 @@ def test_checkpoint_config_is_options(env: StreamExecutionEnvironment, tmp_path:
     [
         (lambda env: env.enable_checkpointing(0), OptionError, "execution.checkpointing.interval: 0 is refused"),
         (lambda env: env.enable_checkpointing(5), OptionError, "at least 10 ms"),
+        (lambda env: env.enable_checkpointing("1 s"), TypeError, "a number of milliseconds, e.g. 1000; got '1 s'"),
+        (lambda env: env.configure({"parallelism.default": "2"}), TypeError, r"^configure\(\) takes a Configuration"),
+        (lambda env: env.get_execution_environment({"a": 1}), TypeError, "takes a Configuration, e.g. .*; got a dict$"),
         (lambda env: env.get_checkpoint_config().set_max_concurrent_checkpoints(0), OptionError, "more than 0"),
         (lambda env: env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(-1), OptionError, "negative"),
         (lambda env: env.set_parallelism(-1), ValueError, "at least 1, got -1"),

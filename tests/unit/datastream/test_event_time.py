@@ -142,6 +142,11 @@ def stream(
     return env.from_source(generator, strategy, name)
 
 
+def test_a_strategy_in_the_place_of_the_name(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(TypeError, match=r"^from_source\(\) takes a source, its WatermarkStrategy and its name"):
+        env.from_source(CollectionSource([], EVENT), "events", WatermarkStrategy.no_watermarks())  # type: ignore[arg-type]
+
+
 def row_of(index: int) -> tuple[str, int, None, int]:
     return "north", index, None, 0
 
