@@ -147,7 +147,8 @@ class SubtaskClock:
         """Tell the outputs of the pauses that the inputs have heard of, before anything that follows them."""
         self.valve.has_news = False
         for clock, count in self.valve.pauses.items():
-            if count != self.said_pauses.get(clock):
+            # A restored valve knows an older count of our own pauses.
+            if count > self.said_pauses.get(clock, -1):
                 self._emit_pauses(clock, count)
 
     def _emit_pauses(self, clock: int, count: int) -> None:

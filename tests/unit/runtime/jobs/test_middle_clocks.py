@@ -152,6 +152,20 @@ def test_a_generator_is_asked_before_the_first_row() -> None:
     job.close()
 
 
+def test_a_restored_clock_never_emits_a_lower_count_of_its_own_pauses() -> None:
+    """It took the count that it had emitted before the restore for news of its inputs. Its consumers then took the
+    channel for one that had not heard of a pause, and event time stood still while all were idle.
+    """
+    emitted: list[Any] = []
+    own, other = 7, 8
+    valve, before = WatermarkValve(1), {own: 4, other: 2}
+    valve.restore(valve.times(), pauses=before)
+    made = SubtaskClock(valve, EventTime(), clock(), True, True, emitted.append, lambda: 0.0, own, before)
+    made.emit_idleness(False)
+    made.on_inputs(valve.on_event(0, Pauses(other, 3)))
+    assert [e for e in emitted if isinstance(e, Pauses)] == [Pauses(own, 5), Pauses(other, 3)]
+
+
 def test_a_subtask_that_waits_for_the_next_of_several_sources_stays_at_its_time() -> None:
     """Its next split continues where the former one ended; the time of others would make its rows late."""
     generation = clock(interval_ms=10)
