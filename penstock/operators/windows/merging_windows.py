@@ -77,7 +77,7 @@ class MergingWindowOperator(WindowOperator):
         late.
         """
         start, end = self._opened_for(row, timestamp_ms)
-        if start < WATERMARK_MIN_MS or end - 1 > WATERMARK_MAX_MS:
+        if start < WATERMARK_MIN_MS or end > WATERMARK_MAX_MS:  # the end is state, too
             raise OperatorFailure(self.operator.name, NoWindow(timestamp_ms, row), ours=True)
         touching = sorted((s, e) for s, e in self._ends.items() if s <= end and start <= e)
         if touching:

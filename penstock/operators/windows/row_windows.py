@@ -19,6 +19,7 @@ from penstock.graph.job_graph import Operator
 from penstock.graph.states import WINDOW_CONTENTS_STATE, kept_of_window
 from penstock.operators.event_time.timers import Timer
 from penstock.operators.rows.element import SideRow
+from penstock.operators.rows.isolation import isolation
 from penstock.operators.rows.row_functions import RowOperator, no_rows, split_side_outputs
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.operators.windows.assigners.assigner import NoWindow
@@ -102,6 +103,7 @@ class WindowOperator(RowOperator):
     def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
         spec, element, contents, name = self.spec, self._element, self._contents, self.operator.name
         fold, watermark, lateness_ms = self._fold, self.context.current_watermark_ms, spec.allowed_lateness_ms
+        isolate = isolation(None if spec.aggregate is not None else spec.element_type, name)
         pane_start = pane_end = 0
         opened: list[_Opened] = []
         try:
@@ -117,16 +119,18 @@ class WindowOperator(RowOperator):
                 for start, last, forgotten_at in opened:
                     if forgotten_at <= reached_ms:
                         continue
+                    # Functions may change a row, which other windows have, too.
+                    own = row if isolate is None or start == opened[-1][0] else isolate(row)
                     is_late = False
                     kept = contents.get(start)
                     if kept is None:
-                        contents.put(start, self._first(row))
+                        contents.put(start, self._first(own))
                         if last > reached_ms:
                             self._timers.register_event(last)
                         if lateness_ms and forgotten_at < WATERMARK_MAX_MS:
                             self._timers.register_event(forgotten_at)
                     else:
-                        contents.put(start, fold(kept, row))
+                        contents.put(start, fold(kept, own))
                     if last <= reached_ms:  # the window has fired: within the allowed lateness each row fires it again
                         yield from self._fire_window(start)
                 if is_late and (

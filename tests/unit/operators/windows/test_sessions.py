@@ -145,6 +145,7 @@ class NoGap(SessionWindowTimeGapExtractor):
     [
         (EventTimeSessionWindows(5), OwnState(), "windows that are merged have no state of their own"),
         (DynamicEventTimeSessionWindows(NoGap()), Listed(), r"above 0, got 0; the row was \(1, 5, -1\)"),
+        (EventTimeSessionWindows(semantics.END - 4), Listed(), "timestamp is 5 ms, of which no window fits in 64 bits"),
     ],
 )
 def test_what_fails_names_the_operator(env: StreamExecutionEnvironment, windows: Any, function: Any, says: str) -> None:

@@ -237,3 +237,36 @@ def test_a_row_counts_in_those_of_its_windows_that_are_not_over(
         # Columns fire a window again once for each slice of rows.
         assert fired == wanted or (by_column and set(fired) <= set(wanted) and fired[-1] == wanted[-1])
     assert [r for r in found if len(r) == 3] == late_rows
+
+
+# ---- rows that functions change -------------------------------------------------------------------------------------
+
+
+def into_first(kept: dict[str, int], row: dict[str, int]) -> dict[str, int]:
+    kept["rows"] += row["rows"]
+    return kept
+
+
+def into_second(kept: dict[str, int], row: dict[str, int]) -> dict[str, int]:
+    row["rows"] += kept["rows"]
+    return row
+
+
+class Counting(ProcessWindowFunction[Any, Any, int, Any]):
+    """Changes the rows that it has counted."""
+
+    def process(self, key: int, context: Any, elements: Any) -> Any:
+        yield context.window().start, sum(row["rows"] for row in elements)
+        for row in elements:
+            row["rows"] = 100
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("reduce", [into_first, into_second, None])
+def test_what_a_function_changes_in_a_row_of_one_window_no_other_window_sees(backend: str, reduce: Any) -> None:
+    config = Configuration({"parallelism.default": 1, "state.backend.type": backend})
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    dicts = semantics.events(env, [(1, 7, -1), (1, 8, -1), (1, 12, 13)]).map(lambda row: {"rows": 1})
+    windowed = dicts.key_by(lambda row: 1, Types.LONG()).window(SlidingEventTimeWindows(10, 5))
+    made = windowed.process(Counting()) if reduce is None else windowed.reduce(reduce, Counting())
+    assert semantics.run(env, made) == [(0, 2), (5, 3), (10, 1)]
