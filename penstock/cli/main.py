@@ -119,6 +119,10 @@ def run(
     from penstock.common.settings.configuration_sources import parse_dynamic_option
 
     if not program.is_file():
+        if str(program).startswith("-"):
+            raise usage(
+                f"run has no option {program}; see penstock run --help. What the program is given comes after it"
+            )
         raise usage(f"there is no program {program}; give the path of a Python file")
     given = list(define or [])
     if parallelism is not None:

@@ -105,6 +105,13 @@ def test_a_program_that_is_not_there_is_a_usage_error() -> None:
     )
 
 
+@pytest.mark.parametrize("option", ["-d", "--detached"])
+def test_an_option_that_run_does_not_have(program: Program, option: str) -> None:
+    done = CliRunner().invoke(app, ["run", option, program("print('never')")])
+    assert done.exit_code == 2
+    assert done.output.startswith(f"penstock: run has no option {option}; see penstock run --help.")
+
+
 def test_a_path_that_cannot_be_resumed_is_a_usage_error(program: Program) -> None:
     done = penstock(
         "run",
