@@ -109,6 +109,10 @@ class TumblingEventTimeWindows(WindowAssigner):
         return f"TumblingEventTimeWindows({Duration.of_millis(self.size_ms)}{offset})"
 
 
+_WINDOWS_PER_ROW_MAX = 100_000
+"""With more sliding windows, a batch of one row would fill the memory."""
+
+
 @dataclass(frozen=True)
 class SlidingEventTimeWindows(WindowAssigner):
     """Assigns rows to windows of one size in event time, of which one starts every slide.
@@ -128,6 +132,12 @@ class SlidingEventTimeWindows(WindowAssigner):
             raise ValueError(
                 f"SlidingEventTimeWindows: size and slide are more than 0 ms, got {self.size_ms} ms and "
                 f"{self.slide_ms} ms"
+            )
+        if self.size_ms > _WINDOWS_PER_ROW_MAX * self.slide_ms:
+            raise ValueError(
+                f"SlidingEventTimeWindows: each row would be in {self.size_ms // self.slide_ms:,} windows, which is the "
+                f"size ({self.size_ms} ms) divided by the slide ({self.slide_ms} ms); at most {_WINDOWS_PER_ROW_MAX:,} "
+                "are possible"
             )
         if abs(self.offset_ms) >= self.slide_ms:
             raise ValueError(
@@ -151,8 +161,8 @@ class SlidingEventTimeWindows(WindowAssigner):
             The assigner. Raises TypeError for a value that is no length of time.
 
         Raises:
-            ValueError: Size or slide is not positive, the offset is not less than the slide, or one is no whole number
-                of milliseconds.
+            ValueError: Size or slide is not positive, size / slide is above 100,000, the offset is not less than the
+                slide, or one is no whole number of milliseconds.
         """
         named = "SlidingEventTimeWindows.of()"
         offset_ms = 0 if offset is None else _ms(offset, "offset", named)

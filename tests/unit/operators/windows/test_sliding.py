@@ -85,6 +85,8 @@ def test_what_is_declared_is_checked() -> None:
         of(Duration.of_millis(10), Duration.of_millis(5), Duration.of_millis(5))
     with pytest.raises(TypeError, match=r"SlidingEventTimeWindows\.of\(\): the slide is a Duration or a Time"):
         of(Duration.of_millis(10), "often")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"each row would be in 31,536,000,000 windows, which is the size"):
+        of(Time.days(365), Time.milliseconds(1))
     shape = Sliding(10, 5, 1).shape()
     assert shape == WindowsShape("sliding", 10, {"size": 10, "slide": 5, "offset": 1})
 
