@@ -124,6 +124,9 @@ class WindowAggregates(KeyedAggregates):
                 raise self._overflow(accumulator.aggregate, error.slot) from None
             self.table.after_write(slots, accumulator.written)
         self.table.settle()
+        if self._stays and self._assigner.end_of(int(starts.max())) > WATERMARK_MAX_MS - self._lateness_ms:
+            # A drain has fired what is kept for ever, and time begins again behind it.
+            self._mark(np.unique(slots[self._assigner.end_of(starts) - 1 > reached_ms]), False)
         if self._stays and self._assigner.end_of(earliest) - 1 <= self._latest(reached_ms):
             again = np.unique(slots[self._assigner.end_of(starts) - 1 <= reached_ms])
             for at in range(0, len(again), self._fired_at_once):
@@ -208,11 +211,15 @@ class WindowAggregates(KeyedAggregates):
         self._all_fired.add(start)
 
     def _fire(self, slots: Slots) -> pa.RecordBatch:
+        self._mark(slots, True)
+        return self._result(slots)
+
+    def _mark(self, slots: Slots, fired: bool) -> None:
+        """Mark slots as fired, or as still to fire."""
         self.table.touch(slots)
-        self.table.values[self._fired][slots] = True
+        self.table.values[self._fired][slots] = fired
         self.table.after_write(slots, [self._fired])
         self.table.settle()
-        return self._result(slots)
 
     def _result(self, slots: Slots) -> pa.RecordBatch:
         keys = self.table.keys_of(slots)

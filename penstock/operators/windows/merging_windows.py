@@ -85,8 +85,12 @@ class MergingWindowOperator(WindowOperator):
             end = max(end, *(e for _, e in touching))
         if self._forgotten_at(end) <= reached_ms:
             return None
+        # A drain has fired what is kept for ever, and time begins again behind it.
+        may_have_fired = self._forgotten_at(end) == WATERMARK_MAX_MS
         if touching == [(start, end)]:
             self._contents.put(start, self._fold(self._contents.get(start), row))
+            if may_have_fired:
+                self._register(end, reached_ms)
             return start
         # 5.11: a merged window has the rows of all that it is made of.
         if touching:
@@ -102,7 +106,7 @@ class MergingWindowOperator(WindowOperator):
                 self._ends.remove(old)
         self._contents.put(start, kept)
         self._ends.put(start, end)
-        if not touching or any(e - 1 <= reached_ms for _, e in touching):
+        if not touching or may_have_fired or any(e - 1 <= reached_ms for _, e in touching):
             self._register(end, reached_ms)
         return start
 
@@ -134,7 +138,7 @@ class MergingWindowOperator(WindowOperator):
             yield from self._fire_window(start)
         if self._forgotten_at(end) <= time_ms and last < WATERMARK_MAX_MS:
             self._forget(start)
-        elif last >= time_ms:
+        elif start <= time_ms <= last:
             self._register(end, time_ms)  # 5.11: the timer was that of an earlier end
 
     def _fire_window(self, start: int) -> Iterator[Any]:

@@ -131,6 +131,9 @@ class WindowOperator(RowOperator):
                             self._timers.register_event(forgotten_at)
                     else:
                         contents.put(start, fold(kept, own))
+                        # A drain has fired what is kept for ever, and time begins again behind it.
+                        if forgotten_at == WATERMARK_MAX_MS and last > reached_ms:
+                            self._timers.register_event(last)
                     if last <= reached_ms:  # the window has fired: within the allowed lateness each row fires it again
                         yield from self._fire_window(start)
                 if is_late and (
