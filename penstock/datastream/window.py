@@ -136,8 +136,8 @@ class SlidingEventTimeWindows(WindowAssigner):
         if self.size_ms > _WINDOWS_PER_ROW_MAX * self.slide_ms:
             raise ValueError(
                 f"SlidingEventTimeWindows: each row would be in {self.size_ms // self.slide_ms:,} windows, which is "
-                f"the size ({self.size_ms} ms) divided by the slide ({self.slide_ms} ms); at most {_WINDOWS_PER_ROW_MAX:,} "
-                "are possible"
+                f"the size ({self.size_ms} ms) divided by the slide ({self.slide_ms} ms); at most "
+                f"{_WINDOWS_PER_ROW_MAX:,} are possible"
             )
         if abs(self.offset_ms) >= self.slide_ms:
             raise ValueError(
