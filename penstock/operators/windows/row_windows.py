@@ -158,22 +158,34 @@ class WindowOperator(RowOperator):
         return opened
 
     def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
-        lateness_ms, ending_at = self.spec.allowed_lateness_ms, self._assigner.ending_at
+        contents, lateness_ms = self._contents, self.spec.allowed_lateness_ms
+        ending_at, end_of = self._assigner.ending_at, self._assigner.end_of
         try:
             for timer in timers:
                 end_ms = timer.timestamp_ms + 1
                 start = ending_at(end_ms)
-                if start is not None and self._contents.contains(start):
+                if start is not None and contents.contains(start):
                     yield from self._fire_window(start)
                     if not lateness_ms:
                         self._forget(start)
-                # With a lateness that is a multiple of the size, one timer ends a window and discards another.
-                if lateness_ms and (start := ending_at(end_ms - lateness_ms)) is not None:
-                    self._forget(start)
+                        if contents.is_empty():
+                            continue
+                # Windows may have timers of the lateness that the program had before.
+                for kept in [*contents.keys()]:
+                    if end_of(kept) <= end_ms:
+                        self._on_fired(kept, timer.timestamp_ms)
         except OperatorFailure:
             raise
         except USER_ERRORS as error:
             raise OperatorFailure(self.operator.name, error) from error
+
+    def _on_fired(self, start: int, time_ms: int) -> None:
+        """Discard a window that has fired, or register the timer for that."""
+        forgotten_at = self._assigner.end_of(start) - 1 + self.spec.allowed_lateness_ms
+        if forgotten_at <= time_ms:
+            self._forget(start)
+        elif forgotten_at < WATERMARK_MAX_MS:
+            self._timers.register_event(forgotten_at)
 
     def _fire_window(self, start: int) -> Iterator[Any]:
         self._element.timestamp_ms = self._assigner.end_of(start) - 1
@@ -187,8 +199,6 @@ class WindowOperator(RowOperator):
             yield from split_side_outputs(made, self.operator.side_outputs)
 
     def _forget(self, start: int) -> None:
-        if not self._contents.contains(start):
-            return
         self._contents.remove(start)
         if isinstance(self.spec.process, ProcessWindowFunction):
             self.spec.process.clear(self._window_context.at(start, self._window(start)))
