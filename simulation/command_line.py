@@ -209,7 +209,7 @@ def _tell(task: Task, verdict: Verdict, with_trace: bool) -> None:
 
 
 def _print_trace(task: Task, story: Story, lines_max: int | None) -> None:
-    """Run the task again, with a trace. `lines_max`: only the last so many lines of the story."""
+    """Run the task again, with a trace. `lines_max`: the number of last lines of the story to print; None: all."""
     trace = [line for line in task.run(True).trace if story.tells(line)]
     left_out = 0 if lines_max is None else max(0, len(trace) - lines_max)
     if left_out:

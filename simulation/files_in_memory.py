@@ -1,4 +1,4 @@
-"""Keeps temporary files in memory: a RocksDB writes and deletes some, and waits for the disk most of the time."""
+"""Keeps temporary files in memory, because RocksDB would spend most of its time on the disk with them."""
 
 from __future__ import annotations
 

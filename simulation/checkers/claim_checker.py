@@ -19,7 +19,7 @@ class ClaimChecker:
         self._workload = workload
         self._shared = shared
         self._claimed: str | None = None
-        """The path of what the newest entry says this job owns."""
+        """The path of the checkpoint that the newest log entry claims."""
 
     @property
     def _is_there(self) -> bool:
@@ -33,8 +33,8 @@ class ClaimChecker:
         self._claimed = entry.claimed
 
     def check_at_end(self, retained: int, has_checkpoints: bool) -> None:
-        """Check the leftovers after the job's end. `retained`: so many checkpoints of its own the job retains then.
-        `has_checkpoints`: it has completed some."""
+        """Check the leftovers after the job's end. `retained`: the number of the job's own checkpoints that it retains
+        then. `has_checkpoints`: it has completed some."""
         if self._claimed is None:
             return
         retained_max = self._workload.configuration.get(CheckpointingOptions.MAX_RETAINED_CHECKPOINTS)

@@ -15,7 +15,7 @@ from penstock.protocol.values.messages import Message, SlotAck, TriggerCheckpoin
 from simulation.world.world import World
 
 SLOWNESS_MAX = 10.0
-"""A runner waits for its turn for up to so many times the pace of steps."""
+"""A runner waits for its turn for up to this multiple of the pace of steps."""
 PARKED_MS_MAX = 20.0
 _MAIL_OF_A_SUBTASK = 3
 

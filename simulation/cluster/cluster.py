@@ -40,7 +40,7 @@ _PROBE = re.compile(r"probe/\w+")  # its name is random, and means nothing
 class Cluster:
     """Runs drivers, one after the other or several at once, until the job of the plan is over.
 
-    The job that they run is `job`, what their processes do is seen by `watch`, and `fault_injector` disturbs them.
+    `job` is the job that they run, `watch` observes their processes, and `fault_injector` disturbs them.
     """
 
     def __init__(self, world: World, workload: Workload, faults: FaultPlan, pace: Pace, bounds: Bounds) -> None:

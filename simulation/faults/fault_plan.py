@@ -18,11 +18,11 @@ class FaultPlan:
 
     They begin when the job runs for the first time; the time between two of them is about `gap_ms`, or (in
     `recovering_share` of the cases) the next one comes directly after the job runs again. `kinds` are drawn from (names
-    of methods of `FaultInjector`), `count` of them in all. `store` is what the store does all the time, `outage` what
-    it does while it has one. `*_share`: see `SlotKeeper`. `aimed`: "after_a_restore" kills a slot once more at the
-    first checkpoint after a restore; "before_a_publication" kills a slot or the driver between a trigger and its
-    publication, while the job drains if it ever does. `rescale_share`: of the drivers that resume the job, so many run
-    it at other parallelisms.
+    of methods of `FaultInjector`), `count` of them in all. `store` are the faults of the store at any time, `outage`
+    those during an outage. `*_share`: see `SlotKeeper`. `aimed`: "after_a_restore" kills a slot once more at the first
+    checkpoint after a restore; "before_a_publication" kills a slot or the driver between a trigger and its publication,
+    while the job drains if it ever does. `rescale_share`: the share of resuming drivers that run the job at other
+    parallelisms.
     """
 
     kinds: tuple[str, ...] = ()

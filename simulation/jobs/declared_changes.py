@@ -156,7 +156,7 @@ class Expire(f.Busy, KeyedProcessFunction):
         if self.updates_on_read:
             kept[what] = [(now_ms, number) for _, number in left]
         elif what != "list" or not left:
-            kept[what] = left  # of a list only the whole is removed
+            kept[what] = left  # a list is only removed as a whole
 
 
 def _younger(entries: Iterable[Entry], expired_ms: int) -> list[Entry]:

@@ -47,8 +47,8 @@ class Output:
 
 
 class WorldSink(Sink):
-    """Writes to the world. `held_rows_max`: so many rows a writer keeps in its state instead of preparing them at each
-    barrier. `is_transactional`: each part is a transaction, as with `KafkaSink`.
+    """Writes to the world. `held_rows_max`: the number of rows that a writer keeps in its state, instead of preparing
+    them at each barrier. `is_transactional`: each part is a transaction, as with `KafkaSink`.
     """
 
     def __init__(self, name: str, held_rows_max: int, is_transactional: bool = False) -> None:

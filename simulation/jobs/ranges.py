@@ -23,7 +23,7 @@ class RangesSource(Source):
     """Reads numbers: split i is `bounds[i]` to `bounds[i + 1]` (not included).
 
     After every `rest_every` rows a reader rests for `rest_ms`. `owned`: reader i gets split i, and nobody else ever
-    does. `newest`: all splits except the last ones, as many as that, are a backlog; None: there is none.
+    does. `newest`: all splits except this number of last ones are a backlog; None: there is no backlog.
     """
 
     def __init__(

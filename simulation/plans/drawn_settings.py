@@ -43,17 +43,17 @@ def spares_of(seed: int) -> int:
 
 
 def changes_graph(seed: int) -> bool:
-    """Return whether the job's graph changes when it is resumed; a source of chance of its own, as for spares."""
+    """Return whether the job's graph changes when it is resumed. Draws from a generator of its own."""
     return Random(f"changes of {seed}").random() < 0.35
 
 
 def interleaves(seed: int) -> bool:
-    """Return whether messages reach a process in the middle of a step; a source of chance of its own, as for spares."""
+    """Return whether messages reach a process in the middle of a step. Draws from a generator of its own."""
     return Random(f"interleaving of {seed}").random() < 0.4
 
 
 def names_stored_state(seed: int) -> bool:
-    """Return whether checkpoints name what earlier ones have stored; a source of chance of its own, as for spares."""
+    """Return whether checkpoints name segments of earlier ones. Draws from a generator of its own."""
     return Random(f"stored state of {seed}").random() < 0.4
 
 
@@ -232,8 +232,8 @@ def debloating_of(seed: int, configuration: Configuration) -> None:
 
 
 def rare_checkpoints_of(seed: int, configuration: Configuration) -> tuple[str, ...]:
-    """Let one in twenty jobs have an interval of checkpoints that is longer than a sweep waits, and return how often a
-    user asks for one, besides the faults that a plan draws; a source of chance of its own."""
+    """Set a checkpoint interval that is longer than a sweep waits, for one in twenty jobs. Return the checkpoints that
+    its user requests, to add to the faults of the plan; () for the other jobs. Draws from a generator of its own."""
     if Random(f"rare checkpoints of {seed}").random() >= 0.05:
         return ()
     configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, "1 h")

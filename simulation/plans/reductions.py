@@ -16,7 +16,7 @@ from simulation.plans.plan import Plan
 from simulation.world.pace import Pace
 
 Candidate = tuple[str, Plan]
-"""A description of what has been made less, and the plan then."""
+"""A description of the reduction, and the reduced plan."""
 _SIMPLEST: dict[str, Any] = {
     "keys": 1, "cost_ms": 0.02, "stalls_every": 0, "rest_every": 0, "held_rows_max": 0, "batch_size": None,
     "lateness_ms": 0, "offset_ms": 0, "timed": None, "chain_breaks": [], "hops": 0, "bounds": [0], "fan": [1, 1],
@@ -47,7 +47,8 @@ def lists_of(plan: Plan) -> Iterator[tuple[str, list[Any], Callable[[Plan, list[
 
 
 def _with_steps(now: Plan, steps: list[Step], kept: set[int]) -> Plan | None:
-    """Return the plan with some of `steps` only. Who reads a stream that is gone reads what that one was made of."""
+    """Return the plan with some of `steps` only. A step that read a removed stream reads that stream's own input
+    instead."""
     instead: dict[int, int | None] = {}
     rest: list[Step] = []
     for place, step in enumerate(steps):

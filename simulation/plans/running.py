@@ -111,7 +111,7 @@ def run_seed(seed: int, with_trace: bool = False) -> Verdict:
 
 
 def run_plan(plan: Plan, with_trace: bool = False, seed: int = 0, bounds: Bounds | None = None) -> Verdict:
-    """Run a plan. `seed`: what the verdict says of it. `bounds`: None: those of every run.
+    """Run a plan. `seed`: the seed that the verdict names. `bounds` None: the usual bounds of a run.
 
     Raises: PlanError: this version cannot run it."""
     cluster = build(plan, with_trace, bounds)

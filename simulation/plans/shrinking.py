@@ -30,7 +30,7 @@ WORLD_SEEDS = ((1, 2), tuple(range(1, 16)))
 leave nothing out any more. Without the many: a failure that occurs in one of ten worlds is lost."""
 _WORDS_OF_A_VIOLATION = 6
 _EVENTS_TIMES = 4
-"""A smaller run that takes so many times the events of the failure is given up."""
+"""A smaller run is given up after this multiple of the events of the failure."""
 
 
 class _SpentError(Exception):
@@ -121,7 +121,7 @@ class _Shrinker:
             self._try(what, reduced)
 
     def _singles(self) -> Iterator[Candidate]:
-        """Yield one reduction after the other, each of what the ones before it have left."""
+        """Yield one reduction after the other, each of the plan that the reductions before it have left."""
         tried: set[str] = set()
         while True:
             fresh = next((c for c in single_reductions(self.plan) if c[0] not in tried), None)

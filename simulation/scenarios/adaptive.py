@@ -81,8 +81,8 @@ class AdaptiveJobStartsInFewerSlots(AdaptiveJob):
 
 
 class AdaptiveJobLosesAPlaceForGood(AdaptiveJob):
-    """A place goes while the job runs, and comes back a second later. The job restarts from its newest checkpoint in
-    the slots that are left, and grows again."""
+    """A place vanishes while the job runs, and comes back a second later. The job restarts from its newest checkpoint
+    in the slots that are left, and grows again."""
 
     rules = ("12.8a",)
     places = PlacePlan(changes=((500.0, -1), (1_500.0, 1)))

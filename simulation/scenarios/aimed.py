@@ -77,8 +77,8 @@ class FailureRightAfterARestore(Scenario):
 
 
 class AnyBitFlips(Scenario):
-    """One bit of a retained checkpoint flips, anywhere in its metadata or a segment, and a slot dies. The job fails by
-    the object's name, or the bit is one that nobody reads; it is never used."""
+    """One bit of a retained checkpoint flips, anywhere in its metadata or a segment, and a slot dies. The job fails and
+    names the object, or nobody reads the bit. The damaged data is never used."""
 
     section = 3
     rules = ("3.6a",)
@@ -106,8 +106,8 @@ class AnyBitFlips(Scenario):
 
 
 class DamageIsFoundWhileTheJobRuns(AnyBitFlips):
-    """A bit flips of state that is loaded while the job runs: a row, or the background, finds it then. It ends the job
-    all the same. Each restart would find it again."""
+    """A bit flips in state that is loaded while the job runs, so a row, or the load in the background, finds the
+    damage. The job fails for good, because each restart would find it again."""
 
     rules = ("3.6b",)
     options = RestoredWhileItRuns.options

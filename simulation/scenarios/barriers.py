@@ -106,8 +106,8 @@ class CancelOvertakesAlignedBarriers(Scenario):
 
 class BarriersComeLongAfterTheirCheckpoints(Scenario):
     """A producer's process sleeps while hundreds of checkpoints expire, and their barriers come when it wakes up. The
-    consumer has taken its snapshots at the barriers of the other producer, and knows that all have ended. If it has
-    forgotten those of long ago, it takes these barriers for late ones, and declines each, to all consumers."""
+    consumer has taken its snapshots at the barriers of the other producer, and knows that all have ended. If it had
+    forgotten old checkpoints, it would take their barriers for late ones, and decline each to all consumers."""
 
     section = 2
     rules = ("2.3b",)

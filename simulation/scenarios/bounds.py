@@ -158,9 +158,9 @@ class _SlowsDown(f.Busy, MapFunction):
 
 
 class ConsumerBecomesSlow(Scenario):
-    """A consumer takes a hundred times as long for each row from some row on. What its gate held while it was quick
-    would take it seconds, and an aligned barrier waits behind it. Soon after, the gate holds what is consumed in a few
-    target times, or the least size of its window."""
+    """A consumer takes a hundred times as long for each row from some row on. Its gate is full of rows, which take it
+    seconds now, and an aligned barrier waits behind them. Soon after, the gate holds only the rows that are consumed in
+    a few target times, or the least size of its window."""
 
     section = 4
     rules = ("4.3",)

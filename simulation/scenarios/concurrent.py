@@ -65,8 +65,8 @@ class SlowStoreWithConcurrentCheckpoints(Scenario):
 
 
 class OlderCheckpointIsAcknowledgedLast(Scenario):
-    """Checkpoint 5 is acknowledged before 4, and 4 while 5 is being published. Published behind it, 4 would be the
-    newest of the log: a restart would go below output that is committed. It is subsumed."""
+    """Checkpoint 5 is acknowledged before 4, and 4 while 5 is being published. Checkpoint 4 is subsumed. If it were
+    published after 5, it would be the newest in the log, and a restart would go back behind committed output."""
 
     section = 11
     rules = ("11.15",)
@@ -131,8 +131,8 @@ class NewerBarrierTurnsOlderOnes(Scenario):
 
 class TwoCheckpointsAreFinal(Scenario):
     """The sources end while rows are queued, and several checkpoints are triggered behind the ends: all subtasks have
-    finished in each of them, so each is final. The first in the log is the last; what another one would commit is in
-    it already."""
+    finished in each of them, so each is final. The first one in the log ends the job: it contains the committables of
+    the others already."""
 
     section = 9
     rules = ("9.4a",)

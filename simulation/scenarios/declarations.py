@@ -1,4 +1,4 @@
-"""Tests section 8: programs that declare state otherwise than the one before, or keep it elsewhere."""
+"""Tests section 8: a resumed program changes the declared types of its state, or its state backend."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from simulation.world.small_limits import SMALL
 
 class FinalWatermarkAtAnotherParallelism(Rescaled):
     """A finished producer's final watermark leaks to a live one's channel: every window fires. After a resume live
-    channels start at the least that an unfinished producer has said; the windows of a union of a short source and a
+    channels start at the least watermark of the unfinished producers; the windows of a union of a short source and a
     long one are whole, and no row of it is late."""
 
     section = 5
@@ -74,9 +74,9 @@ class OwnersOfDifferentTime(Rescaled):
 
 
 class TimeAdvancesAfterAResume(Rescaled):
-    """Remains of an old owner hold time back for ever: a generator of a split that another reader has, a virtual
-    channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every subtask has
-    to see a later time than any had seen before the resume.
+    """Leftovers of an old owner would hold event time back for ever: a generator of a split that another reader has, a
+    virtual channel whose layer is read, an idle channel taken for a silent one. Long before the sources end, every
+    subtask has to see a later time than any had seen before the resume.
     """
 
     section = 5

@@ -36,7 +36,7 @@ class StateExpiresOverRestarts(Scenario):
 
 
 class StateThatIsReadLivesOn(StateExpiresOverRestarts):
-    """A read prolongs the life of an entry, and nothing else changes it. The next checkpoint has the new time."""
+    """A read prolongs the life of an entry that nothing else changes. The next checkpoint stores the new time."""
 
     rules = ("8.4a",)
     cleanup = "none"
@@ -45,8 +45,8 @@ class StateThatIsReadLivesOn(StateExpiresOverRestarts):
 
 
 class StateOnDiskExpiresOverRestarts(StateExpiresOverRestarts):
-    """The same, with entries that are in RocksDB, and in memory only if they were used lately: what a scan finds
-    expired may be younger there."""
+    """Repeats the schedule above with entries in RocksDB. Memory holds only those that were used lately, so an entry
+    that a scan finds expired on disk may be younger in memory."""
 
     rules = ("8.4b",)
     options = INCREMENTAL | {"state.backend.type": "rocksdb", "penstock.state.rocksdb.object-cache-size": "20 kb"}

@@ -1,4 +1,5 @@
-"""Tests sections 5 and 10: idleness, with lateness checked. Only a silent split is idle, and it stops no time."""
+"""Tests sections 5 and 10: idleness, with lateness checked. Only a silent split becomes idle, and event time does not
+wait for an idle one."""
 
 from __future__ import annotations
 
@@ -103,9 +104,9 @@ class ASplitPausesWhileAnotherIsBusy(Scenario):
 
 
 class AnIdleInputHasNotHeardOfTheEndOfAPause(Scenario):
-    """A source pauses, and the subtasks behind it are idle. One of them stands still. The source comes back, sends
-    rows, and pauses again; the others have read that, and say a later watermark. The rows of the one are not late. In
-    half of the runs a slot is killed when a checkpoint of that time completes.
+    """A source pauses, and the subtasks behind it are idle. One of them is suspended. The source sends rows again, and
+    pauses again. The other subtasks have read these rows, and emit a later watermark. The rows of the suspended subtask
+    are not late. In half of the runs a slot is killed when a checkpoint of that time completes.
     """
 
     section = 5

@@ -20,7 +20,7 @@ from simulation.world.pace import Pace
 
 class StateFirstAskedForAfterSeveralRestarts(Rescaled):
     """State is restored, and nobody asks for it until the job has been rescaled, restarted and rescaled again. Each
-    checkpoint between holds it as it was, each subtask that of its own key groups."""
+    checkpoint in between holds it unchanged: each subtask stores the state of its own key groups."""
 
     section = 8
     rules = ("8.2",)

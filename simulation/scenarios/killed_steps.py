@@ -1,4 +1,4 @@
-"""Tests sections 9, 11 and 12: somebody is killed at each step of what takes several, one after the other."""
+"""Tests sections 9, 11 and 12: a process is killed at each step of an operation that has several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CALLS = ("create", "delete", "list")
 
 
 class KilledAtEachStepOfAnIncrementalCheckpoint(Scenario):
-    """A process is killed behind the n-th step of a checkpoint, which it has taken, for n = 1, 2, ...: a slot that is
+    """A process is killed after it has taken the n-th step of a checkpoint, for n = 1, 2, ...: a slot that is
     asked for a checkpoint, has stored a segment or acknowledged it, a driver that has written metadata or a log entry,
     reported the end, or deleted what is not needed any more. Checkpoints name what their predecessors have stored. No
     retained one ever misses an object, and at the end nothing is left over."""
@@ -100,8 +100,8 @@ class KilledAtEachStepOnDisk(KilledAtEachStepOfAnIncrementalCheckpoint):
 
 
 class _KilledAtEachStep(Scenario):
-    """Orders something from the running job, again and again, and kills somebody behind its n-th step, for n = 1, 2 and
-    so on, until nothing is left to be interrupted: first the driver, then a slot. In between the job makes progress."""
+    """Orders an operation from the running job, again and again, and kills a process after its n-th step, for n = 1, 2,
+    ..., until it has no further step: first the driver, then a slot. In between the job makes progress."""
 
     options = UNALIGNED | {"execution.checkpointing.interval": "30 ms"}
     pace = Pace(work_ms=0.5, slot_start_ms=5.0)

@@ -24,8 +24,8 @@ class RescaleTakesNothingBehindItsCheckpoint(StopTakesNothingBehindItsSnapshot):
 
 class RescalesFollowEachOther(Scenario):
     """One rescale comes after the other, while rows in flight of those before are still to be read, while checkpoints
-    are written and published, and while slots are lost. Each checkpoint says what it is of: of the graph that ran when
-    it was triggered, and the job restarts from the newest."""
+    are written and published, and while slots are lost. Each checkpoint describes the graph that ran when it was
+    triggered, and the job restarts from the newest."""
 
     section = 12
     rules = ("12.5b", "12.6", "12.7")

@@ -101,7 +101,8 @@ class CountOrBeginAgain(f.Busy, KeyedProcessFunction):
 
 class FunctionCatchesTheErrorOfALoad(Scenario):
     """State is loaded while the job runs, and the store refuses to read some of it. The function that has asked for it
-    catches the error, and writes a default. That is in no checkpoint, because the subtask fails all the same."""
+    catches the error, and writes a default. No checkpoint contains the default, because the subtask fails all the
+    same."""
 
     section = 3
     rules = ("3.11a",)
@@ -155,8 +156,8 @@ class OpenAndClose(f.Busy, KeyedProcessFunction):
 
 
 class KeysComeAndGoBehindAnEmptyState(Scenario):
-    """A state is empty at one checkpoint, and its keys come and go before the next one. That has nothing to name, so it
-    stores the state whole: a chain begins with entries, and not with keys that were deleted."""
+    """A state is empty at one checkpoint, and its keys come and go before the next one. The second checkpoint has no
+    run to name, so it stores the state whole: a chain begins with entries, and not with deleted keys."""
 
     section = 3
     rules = ("3.11d",)

@@ -36,8 +36,9 @@ class PausedDriverPublishesLate(Scenario):
 
 
 class ReplyOfTheLogIsLost(Scenario):
-    """The reply is lost, the retry is refused, and the winner deletes its own checkpoint. Every second creation in the
-    log, and some of the metadata's, is carried out and reported as failed; others fail without having been."""
+    """A reply is lost and the retry is refused, so a driver would take its own entry for another's, and delete its
+    checkpoint. Every second creation in the log, and some of the metadata's, is carried out and reported as failed;
+    others fail without being carried out."""
 
     section = 11
     rules = ("11.1b",)
@@ -141,7 +142,7 @@ class OldDriverPublishesBeforeTheFence(Scenario):
                 cluster.start_driver()
         elif what == "list" and who is cluster.drivers[1].process:
             self._lists += 1
-            if self._lists == 2:  # the first one is that of who starts the job
+            if self._lists == 2:  # the first list is part of the start of the job
                 cluster.fault_injector.inject_now("pause_driver", cluster.world.uniform(10, 30))
         elif what == "create" and who is cluster.drivers[0].process and self._lists == 2:
             self.count += log.owner == cluster.drivers[0].host.incarnation

@@ -237,8 +237,8 @@ class CancelledAndResumed(Scenario):
 
 
 class BroadcastsAtAnotherParallelism(Rescaled):
-    """All receivers of a broadcast have read the same rows: the others go to every new one, and broadcast state is that
-    of subtask 0. Where they have not, they read them first."""
+    """All receivers of a broadcast have read the same rows: each new receiver gets the unread ones, and the broadcast
+    state of subtask 0. If receivers have read different rows, they read the same ones first."""
 
     section = 6
     rules = ("6.1",)
@@ -261,14 +261,16 @@ class BroadcastsAtAnotherParallelism(Rescaled):
 
 
 class BroadcastsAndOperatorStateAtAnotherParallelism(BroadcastsAtAnotherParallelism):
-    """The same with rows that wait in operator state, which is dealt out: a row waits where its rule is not known."""
+    """Repeats the schedule above with rows that wait in operator state, which is dealt out: a row waits where its rule
+    is not known."""
 
     rules = ("6.2",)
     is_keyed = False
 
 
 class UnionListsAtAnotherParallelism(BroadcastsAndOperatorStateAtAnotherParallelism):
-    """The same with a list that every subtask gets whole: it takes the rows that are its own now, and stores those."""
+    """Repeats the schedule above with a list that every subtask gets whole: it takes the rows that are its own now, and
+    stores those."""
 
     rules = ("6.2",)
     all_get_all = True

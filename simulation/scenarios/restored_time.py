@@ -76,8 +76,8 @@ def _comes_back(metadata: Metadata, subtask: SubtaskSnapshot) -> bool:
 
 
 class TheWatermarkOfASilentSourceIsInFlight(_OneSource):
-    """A watermark is on its way, and no row, to some subtasks; then the job is rescaled, and the source says nothing
-    for long. All subtasks reach that watermark meanwhile."""
+    """A watermark is on its way, and no row, to some subtasks; then the job is rescaled, and the source is silent for a
+    long time. Meanwhile all subtasks reach that watermark."""
 
     rules = ("5.2e",)
     resumes_max = 1000  # it looks at every checkpoint
@@ -114,8 +114,9 @@ _PAUSE = 59
 
 
 class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
-    """A clock in the middle of the graph has seen rows, and is not asked for their watermark before a checkpoint; then
-    it is rescaled, and the source says nothing for long. All that is behind it reaches that watermark meanwhile."""
+    """A watermark generator in the middle of the graph has seen rows, and has not emitted their watermark before a
+    checkpoint. Then it is rescaled, and the source is silent for a long time. Meanwhile all subtasks behind the
+    generator reach that watermark."""
 
     section = 5
     rules = ("5.2f",)
@@ -173,7 +174,7 @@ class AClockHasNotBeenAskedSinceItsLastRow(Rescaled):
 
 
 class ASourceWithoutSplitsHasNotBeenAsked(AClockHasNotBeenAskedSinceItsLastRow):
-    """The same of a source that has no splits, and so no state that would go to another subtask with one."""
+    """Repeats the schedule above with a source without splits, so no state moves to another subtask."""
 
     rules = ("5.2f",)
 
@@ -309,7 +310,8 @@ _BEHIND = 39
 
 class TimersRegisteredLate(Rescaled):
     """A checkpoint holds timers that were registered when their time had passed, and rows in flight that precede the
-    next watermark. Whoever owns these keys then, and whatever others have said, the timers wait for it."""
+    next watermark. After a restore the timers wait for that watermark, whichever subtask owns their keys, and whatever
+    watermarks other channels have had."""
 
     section = 5
     rules = ("5.1c",)

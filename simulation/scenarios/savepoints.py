@@ -149,7 +149,8 @@ class SavepointCommitsNothing(Scenario):
 
 class DriverDiesBehindTheEntryOfAStop(Scenario):
     """Kills the driver after the log's entry of the stop, before anything is committed. The next driver commits from
-    that entry and ends: restarted below it, the job would repeat what whoever starts from the savepoint does."""
+    that entry and ends: restarted from an earlier one, the job would repeat the work of a job that starts from the
+    savepoint."""
 
     section = 11
     rules = ("11.14a",)
@@ -226,7 +227,7 @@ class _WithoutRoom(Scenario):
 
 class SavepointDirectoryFillsUp(_WithoutRoom):
     """The store has no room for some objects of savepoints, or does not answer, although it has written them. These
-    savepoints fail, and what was written of them takes the room that others need, unless it is deleted."""
+    savepoints fail, and their objects are deleted, because others need the room."""
 
     rules = ("11.21b",)
 
@@ -242,7 +243,7 @@ class SavepointDirectoryFillsUp(_WithoutRoom):
 
 
 class SavepointStorageIsSilent(_WithoutRoom):
-    """The storage of some savepoints does not answer in time to the last of what is written. They expire as
+    """The storage of some savepoints does not answer the last writes in time. They expire as
     checkpoints that are not acknowledged do; what is written after all is deleted. Checkpoints continue, and nobody
     waits for ever."""
 

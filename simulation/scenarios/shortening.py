@@ -167,7 +167,7 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
         elif len(cluster.drivers) == 2 and who is cluster.drivers[1].process and not self.count:
             is_listing = what == "list" and detail == LOG_FOLDER
             self._lists += is_listing
-            # The first list is that of who starts the job; the fence follows the second one, and a look at the newest.
+            # The start of the job lists first. The fence follows the second list, and a read of the newest entry.
             if self._lists == 2 and (is_listing or what == "get"):
                 pause_ms = cluster.world.uniform(0, 50) if is_listing else cluster.world.uniform(50, 500)
                 cluster.fault_injector.inject_now("pause_driver", pause_ms)

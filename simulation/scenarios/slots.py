@@ -151,7 +151,8 @@ class SlotLeavesDuringARelease(Scenario):
 
 class DriverIsSuspended(Scenario):
     """The driver is suspended for longer than all its limits, while a checkpoint is committed, and then continues.
-    Heartbeats and the answer of the commit have come meanwhile, and wait for it: nobody was silent but itself."""
+    Heartbeats and the answer of the commit have arrived meanwhile, and wait for it. Only the driver itself was silent,
+    so it gives up nobody."""
 
     section = 12
     rules = ("12.12a", "12.12b", "12.12c")

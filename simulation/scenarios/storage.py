@@ -1,4 +1,5 @@
-"""Tests sections 3, 4 and 11 for faults of checkpoint storage: an error that no restart mends ends the job, by name."""
+"""Tests sections 3, 4 and 11 for faults of checkpoint storage: an error that no restart mends ends the job, and the
+message names the object."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class StoreIgnoresConditions(Scenario):
 
 
 class SegmentIsDamaged(Scenario):
-    """A bit of a segment has flipped when a slot is lost. The job fails by the segment's name and range, and says
-    how to continue; it never goes back to an older checkpoint by itself, because output may be committed.
+    """A bit of a segment has flipped when a slot is lost. The job fails. Its message names the segment and the range,
+    and says how to continue; it never goes back to an older checkpoint by itself, because output may be committed.
     """
 
     section = 3

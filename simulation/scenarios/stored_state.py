@@ -54,7 +54,8 @@ class StatesAreStoredWholeNextToCheckpoints(Scenario):
 
 
 class StatesAreStoredWholeNextToSeveralCheckpoints(StatesAreStoredWholeNextToCheckpoints):
-    """The same, with RocksDB, and with several checkpoints at once: only one of them is the first to name a state."""
+    """Repeats the schedule above with RocksDB, and with several checkpoints at once: only one of them is the first to
+    name a state."""
 
     rules = ("11.22b",)
     options = StatesAreStoredWholeNextToCheckpoints.options | {
@@ -203,8 +204,8 @@ class StorageStaysWithinTwiceOfWhatLives(Scenario):
 
 
 class SavepointsNameNothing(Scenario):
-    """A savepoint names a segment in the job's directory, is moved elsewhere, and the job deletes the segment. It has
-    no predecessor: what the checkpoints around it name of earlier ones, it writes."""
+    """A savepoint names a segment in the job's directory, is moved elsewhere, and the job deletes the segment. So a
+    savepoint has no predecessor: it stores the runs that the checkpoints around it only name."""
 
     section = 11
     rules = ("11.19",)

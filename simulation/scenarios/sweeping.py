@@ -39,7 +39,7 @@ class WithLeftovers(Scenario):
 
 class JobEndsBeforeTheNextSweep(WithLeftovers):
     """Segments of a checkpoint that was given up stay for ever: their writer was told that it had failed, so nobody
-    knows of them, and the job ends before it looks for such the next time. (Found by a random seed.)"""
+    knows of them, and the job ends before its next sweep. (Found by a random seed.)"""
 
     rules = ("11.11b",)
     options = UNALIGNED

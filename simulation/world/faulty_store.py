@@ -43,7 +43,7 @@ class SharedObjects:
         self.on_created: Callable[[str, bytes], None] = lambda path, data: None
         self.on_deleted: Callable[[str], None] = lambda path: None
         self.on_listed: Callable[[str, str, list[str]], list[str]] = lambda process, prefix, found: found
-        """Returns what a process is shown when it lists a folder, of what is there."""
+        """Returns the names that a process sees when it lists a folder, given the names in it."""
 
 
 @dataclass(frozen=True)

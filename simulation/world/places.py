@@ -33,7 +33,7 @@ def places_of(seed: int) -> PlacePlan | None:
 
 
 class Places:
-    """Counts places of one driver's tasks. `on_lost(count)` ends so many tasks, because their places have gone."""
+    """Counts places of one driver's tasks. `on_lost(count)` ends `count` tasks, because their places have gone."""
 
     def __init__(self, world: World, plan: PlacePlan | None, slots: int) -> None:
         self._is_limited = plan is not None
@@ -68,7 +68,7 @@ class Places:
             self._waiting.popleft()()
 
     def change(self, count: int) -> None:
-        """Add so many places or, if negative, remove them."""
+        """Add `count` places or, if it is negative, remove them."""
         before, self.total = self.total, max(self.total + count, 1)
         self._world.tell("spark", f"has {self.total} places, {before} before")
         if self.taken > self.total:
