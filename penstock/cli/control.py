@@ -165,7 +165,7 @@ def _tried(ask: Callable[[], Any], ending: bool = False) -> Any:
         raise ControlFailed(f"{error}; {way_out}") from None
     except RequestFailed as error:
         if error.status == _GONE and ending:
-            raise ControlFailed(f"the job has ended before it said how, its own terminal does: {error}") from None
+            raise ControlFailed(f"the job has ended without an answer; its own terminal says how: {error}") from None
         raise ControlFailed(str(error)) from None
 
 

@@ -136,7 +136,7 @@ def _rows_to_give_up(configuration: Configuration) -> RowsToGiveUp:
     named = configuration.get(channels)
     give_up = RowsToGiveUp.parse(configuration.get(checkpoint_id), named)
     if give_up.channels and give_up.checkpoint_id < 0:
-        raise OptionError(f"{channels.key} needs {checkpoint_id.key}: say of which checkpoint", channels.key)
+        raise OptionError(f"{channels.key} needs {checkpoint_id.key}: name the checkpoint, too", channels.key)
     return give_up
 
 

@@ -106,7 +106,7 @@ class SavepointWriter:
         `SavepointError` if there is no such operator, or there is one with the new uid.
         """
         if new.id in self._known() or new.id in self._added:
-            raise SavepointError(f"the savepoint has an operator '{new}' already, so '{old}' cannot be called so, too")
+            raise SavepointError(f"the savepoint has an operator '{new}' already, so '{old}' cannot be renamed to it")
         if old.id in self._added:
             self._added[new.id] = new, self._added.pop(old.id)[1]
             return self

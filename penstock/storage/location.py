@@ -102,7 +102,7 @@ def local_path(uri_or_path: str) -> str:
         if not rest.startswith("//") and scheme.lower() not in KINDS:
             return uri_or_path
         raise StoreError(
-            f"{uri_or_path}: {scheme}:// is no place for this; use a path, or a file:// URI, on a file system "
+            f"{uri_or_path}: {scheme}:// is not supported here; use a path, or a file:// URI, on a file system "
             "that the driver and all executors share"
         )
     host = ""

@@ -109,8 +109,8 @@ class _OpenMessages(OpenFile):
             start += max(0, len(data) - MARKER_BYTES + 1)
             data = data[1 - MARKER_BYTES :]
         raise SourceChanged(
-            f"{self._path} cannot be read from byte {at} on, the file is damaged: no marker follows, with which every "
-            "file of these ends"
+            f"{self._path} cannot be read from byte {at} on, the file is damaged: every file of this kind ends with a "
+            "marker, and none follows"
         )
 
     def _message(self, at: int) -> tuple[pa.RecordBatch, int]:

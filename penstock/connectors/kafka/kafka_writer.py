@@ -191,7 +191,7 @@ class _Records:
         if left or self.delivered != self.sent:
             raise SinkError(
                 f"{self.sent - self.delivered:,} records of sink '{self._name}' have not reached the brokers within "
-                f"{FLUSH_LIMIT_S:.0f} s: they are away, or too slow"
+                f"{FLUSH_LIMIT_S:.0f} s: they are unreachable, or too slow"
             )
 
 

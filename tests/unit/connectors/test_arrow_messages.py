@@ -99,7 +99,7 @@ def test_a_part_without_a_marker_is_damage_and_not_the_end(tmp_path: Path) -> No
     length = path.stat().st_size
     path.write_bytes(path.read_bytes().replace(MARKER, MARKER[::-1]))
     file = FORMAT.open(InputFile(str(path)), ROW_TYPE)
-    with pytest.raises(SourceError, match="rows cannot be read from byte 50 on, the file is damaged: no marker"):
+    with pytest.raises(SourceError, match="rows cannot be read from byte 50 on, the file is damaged: .* none follows"):
         list(file.read(Position(50, 0), length))
     file.close()
 

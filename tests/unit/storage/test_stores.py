@@ -239,7 +239,7 @@ def test_paths_and_file_uris(uri: str, path: str) -> None:
         ("file://host/x", "host 'host'"),
         ("file:x", "absolute"),
         ("file://[x", r"host '\[x'"),
-        ("s3:bucket/x", "s3:// is no place for this"),
+        ("s3:bucket/x", "s3:// is not supported here"),
     ],
 )
 def test_other_schemes_are_refused_by_name(uri: str, message: str) -> None:
