@@ -1,4 +1,4 @@
-"""Defines the errors of a job: the one that ends it, and those of what a user asked it for."""
+"""Defines the errors of a job: the failure that ends it, and the failures of users' requests to it."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
             element: The bytes.
 
         Returns:
-            The same.
+            The same bytes.
 
         Raises:
             TypeError: `element` is of another class.

@@ -169,7 +169,7 @@ class CheckpointConfig:
         """Set which checkpoints are kept when the job ends.
 
         Args:
-            retention: What is left.
+            retention: Which checkpoints are kept.
         """
         self._configuration.set(Options.EXTERNALIZED_CHECKPOINT_RETENTION, retention)
         return self

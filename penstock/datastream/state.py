@@ -401,10 +401,10 @@ class TtlConfigBuilder:
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
     ) -> TtlConfigBuilder:
-        """Set which time it is.
+        """Set the clock by which entries expire.
 
         Args:
-            ttl_time_characteristic: `ProcessingTime`.
+            ttl_time_characteristic: `ProcessingTime`; there is no other.
         """
         self._ttl_time_characteristic = StateTtlConfig.TtlTimeCharacteristic(ttl_time_characteristic)
         return self

@@ -117,9 +117,9 @@ def check(
 
     Operators may be chained in another way, edges may be new, and an edge may vanish if the checkpoint holds no rows of
     it. With `ignore_unclaimed_state` (`execution.state-recovery.ignore-unclaimed-state`) operators may vanish with
-    their state, but never with rows that were on their way to them. `in_flight`: names of the edges that the checkpoint
-    holds rows of; `uneven`: of the broadcasts whose receivers had read different rows; None: unknown, so every edge may
-    be one of them. `further`: problems that were found already, with its state."""
+    their state, but never with rows that were on their way to them. `in_flight`: the names of the edges that have rows
+    in flight in the checkpoint; `uneven`: the names of the broadcasts whose receivers had read different rows; None:
+    unknown, so every edge may be one of them. `further`: problems that were found already, with its state."""
     problems, with_rows = [*further], list[str]()
     operators_now = {o.uid: v for v in graph.vertices for o in v.operators}
     vanished = {uid for v in vertices for uid in v.operators if uid not in operators_now}
@@ -247,8 +247,8 @@ def _lost_rows(
 
 
 def _check_rows(old: EdgeShape, now: Edge, label: str, parallelism: tuple[int, int], is_uneven: bool) -> list[str]:
-    """Return why rows in flight on an edge cannot be read, or have no consumer. `is_uneven`: of a broadcast, some of
-    its receivers have read rows that others have not.
+    """Return why rows in flight on an edge cannot be read, or have no consumer. `is_uneven`: the edge is a broadcast,
+    and some of its receivers have read rows that others have not.
     """
     columns, problems = _columns(now), list[str]()
     if old.columns and old.columns != columns:

@@ -124,7 +124,7 @@ class Node:
     (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
     `penstock.graph.declared_functions.WindowSpec` (WINDOW); a `penstock.graph.declared_functions.BroadcastSpec`
     (broadcast kinds); one of `penstock.graph.declared_columns` (columnar kinds). `output_type` None: an untyped stream
-    (one binary column of pickles). `watermark_strategy`: of a source.
+    (one binary column of pickles). `watermark_strategy`: a source's strategy.
     """
 
     id: int

@@ -26,7 +26,7 @@ _WHOLE = (BYTE, SHORT, INT, LONG, BIG_INT)
 
 
 def kept_of_window(spec: WindowSpec) -> ColumnType | TypeInformation:
-    """Return the type of what a window keeps: what rows were folded into, or the list of them."""
+    """Return the type of a window's state: the folded value, or the list of rows."""
     kept = spec.element_type or PICKLED
     if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
         return ListType(spec.element_type)

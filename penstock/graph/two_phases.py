@@ -40,8 +40,8 @@ class PartialAggregates:
 def in_two_phases(
     spec: WindowAggregateSpec, rows: TypeInformation, key_types: list[ColumnType], result_types: list[ColumnType]
 ) -> tuple[PartialAggregates, WindowAggregateSpec] | None:
-    """Return the first phase, and what the window's operator does with its rows. `spec`: of an operator over `rows`.
-    None: in one phase.
+    """Return the aggregates of the first phase, and the specification of the second one, which the window's operator
+    runs. `spec`: the specification for one phase, over `rows`. None: one phase is needed.
     """
     if spec.late_tag is not None or not all(_exact(aggregate, rows) for aggregate in spec.aggregates):
         return None

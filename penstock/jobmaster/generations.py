@@ -57,7 +57,7 @@ class EnumeratorFailed(Exception):
 
 @dataclass
 class _Source:
-    """Holds a source's enumerator, and what it is busy with."""
+    """Holds a source's enumerator, and its calls in progress."""
 
     operator: Operator
     enumerator: SplitEnumerator
@@ -213,7 +213,7 @@ class SplitDistribution:
         self._work.submit(f"discover {name}", lambda: _guarded(source.operator, source.enumerator.discover), done)
 
     def checkpoint_completed(self, subtasks: Sequence[SubtaskSnapshot]) -> None:
-        """Let enumerators report a checkpoint's positions outside the job. `subtasks`: of the checkpoint."""
+        """Let enumerators report a checkpoint's positions outside the job. `subtasks`: the checkpoint's snapshots."""
         for source in self._sources.values():
             if source.enumerator.wants_checkpoints and not self._is_over:
                 uid = source.operator.uid
@@ -378,7 +378,7 @@ class RunningGeneration:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether nothing is left to read of what was recovered."""
+        """Return whether all layers have been read."""
         return self.drain is None or self.drain.is_drained
 
     def broadcast(self, message: Message) -> None:

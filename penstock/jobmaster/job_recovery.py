@@ -168,8 +168,8 @@ def _has_log(directory: str, open_store: OpenStore) -> bool:
 def checkpoint_to_restore(
     identity: JobIdentity, open_store: OpenStore, give_up: RowsToGiveUp = NOTHING
 ) -> FoundCheckpoint | None:
-    """Return the checkpoint to restore, or None if there is none or the JobMaster is to say why not. Raises
-    `RestoreSourceError` where it would be refused, and `StoreAway`."""
+    """Return the checkpoint to restore, or None if there is none, or if the JobMaster will refuse it with its own
+    message. Raises `RestoreSourceError` if the start would be refused, and `StoreAway`."""
     directory, start = identity.directory, identity.start_from
     if identity.resume and directory is not None:
 

@@ -16,7 +16,7 @@ Outcome = Callable[[], dict[str, Any] | None]
 
 
 class TooManyOperations(Exception):
-    """Signals that a job has been asked for too much at once."""
+    """Signals that too many operations of a job are in progress."""
 
 
 class TriggerIdInUse(Exception):

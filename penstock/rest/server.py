@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that is no HTTP, in JSON, too."""
+        """Answer a request that is not valid HTTP, in JSON like all others."""
         self.command = self.command or "GET"
         self._send(code, {"errors": [message or self.responses[code][0]]})
 

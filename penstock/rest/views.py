@@ -133,7 +133,8 @@ def _vertex(number: int, vertex: VertexReport, state: str) -> dict[str, Any]:
 
 
 def subtask_metrics(vertex: VertexReport, wanted: Sequence[str] | None) -> list[dict[str, str]]:
-    """Show figures of single subtasks, `<subtask>.<name>`. `wanted`: those with their values; None: all names."""
+    """Show figures of single subtasks, `<subtask>.<name>`. `wanted`: the figures to show with their values; None: show
+    all names."""
     found = {
         f"{subtask}.{name}": value
         for subtask, metrics in sorted(vertex.metrics.items())
@@ -147,7 +148,8 @@ def subtask_metrics(vertex: VertexReport, wanted: Sequence[str] | None) -> list[
 def aggregated_metrics(
     vertex: VertexReport, wanted: Sequence[str] | None, aggregations: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Show figures over all subtasks of a vertex. `wanted`: those with their values; None: all names."""
+    """Show figures over all subtasks of a vertex. `wanted`: the figures to show with their values; None: show all
+    names."""
     names = sorted({name for metrics in vertex.metrics.values() for name in metrics})
     if wanted is None:
         return [{"id": name} for name in names]

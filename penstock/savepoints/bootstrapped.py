@@ -22,7 +22,7 @@ from penstock.state.operator_state import OperatorStateBackend
 
 @dataclass
 class BootstrappedState:
-    """Holds the state that was made. `backends`: of keyed state, by subtask; `parts`: operator state."""
+    """Holds the state that was made. `backends`: the backends with keyed state, by subtask; `parts`: operator state."""
 
     operator: OperatorIdentifier
     max_parallelism: int

@@ -167,7 +167,8 @@ class BootstrapContext(TimerService):
 
 
 class ReaderContext:
-    """Gives a reader function the timers of the current key. `names`: of the kinds that the savepoint has."""
+    """Gives a reader function the timers of the current key. `names`: the names of the kinds of timers that the
+    savepoint has."""
 
     def __init__(self, context: StateContext, names: frozenset[str]) -> None:
         self._timers = {name: context.timers(name) for name in sorted(names)}

@@ -15,7 +15,7 @@ class InFlightError(ValueError):
 
 
 def renamed(metadata: Metadata, ids: Mapping[str, tuple[str, str | None]]) -> Metadata:
-    """Return the metadata with operators of other ids. `ids`: old id -> (new id, what the program calls it)."""
+    """Return the metadata with operators of other ids. `ids`: old id -> (new id, the operator's uid in the program)."""
     if not ids:
         return metadata
 

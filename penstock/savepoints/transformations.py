@@ -42,7 +42,7 @@ class OperatorIdentifier:
 
 @dataclass(frozen=True)
 class StateBootstrapTransformation:
-    """Describes state that is made of rows. `key_selector`: of a keyed operator's rows."""
+    """Describes state that is made of rows. `key_selector`: selects the key of a row, for a keyed operator."""
 
     rows: Any
     function: BootstrapFunction

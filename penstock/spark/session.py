@@ -41,8 +41,8 @@ class SessionError(Exception):
 
 @dataclass(frozen=True)
 class Substrate:
-    """Holds a context and what of it concerns slots. `is_local`: executors are on this machine, as in `local[n]` and
-    `local-cluster[...]`. `driver_host`: where executors reach this process.
+    """Holds a Spark context and its settings that concern slots. `is_local`: executors are on this machine, as in
+    `local[n]` and `local-cluster[...]`. `driver_host`: where executors reach this process.
     """
 
     context: SparkContext

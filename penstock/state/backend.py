@@ -64,7 +64,7 @@ class ConsolidatedChains(Protocol):
 
 class Consolidation:
     """Stores one state whole, as it was at the barrier of checkpoint `checkpoint_id` (see `penstock/state/chains.py`).
-    `name`: (operator, state). `snapshot`: of this state alone.
+    `name`: (operator, state). `snapshot`: a snapshot of this state alone.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class StateBackend(Protocol):
         """
 
     def check_room(self, stored_bytes: int) -> None:
-        """Raise `StateError` if there is certainly too little room for what is to be restored, of which the checkpoint
-        has so many bytes. Called before anything is.
+        """Raise `StateError` if there is certainly too little room for the state to restore, which has `stored_bytes`
+        in the checkpoint. Called before anything is restored.
         """
 
     def restore_schema(self, schema: StateSchema, user_uid: str = "", key_type: str = "") -> None:

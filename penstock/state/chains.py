@@ -28,8 +28,8 @@ _LONG = 1.5
 as other chains may have are a reason, too."""
 _LARGE_TIMES_MAX = 2
 _LARGE_RUNS_MAX = 4 * _CHANGED_RUNS_MAX
-"""While a large chain is being consolidated, it may grow to this multiple of what others may, and have as many runs as
-this."""
+"""While a large chain is being consolidated, it may grow to this multiple of the bytes of other chains, and to this
+number of runs."""
 _NEVER = 2**63
 _FAILED_FOR = 64
 """The number of checkpoints after which a consolidation that has failed is begun again."""
@@ -87,7 +87,7 @@ class Chain:
         return len(self.runs) - len(first), sum(run.length_bytes for run in self.runs) / max(first_bytes, 1)
 
     def behind(self, consolidated: Chain) -> Chain:
-        """Return the consolidated state with those of these runs that were stored since."""
+        """Return the consolidated state, followed by the runs of this chain that were stored since."""
         since = tuple(run for run in self.runs if _stored_by(run) > consolidated.covers)
         return replace(consolidated, covers=max(self.covers, consolidated.covers), runs=consolidated.runs + since)
 
@@ -166,7 +166,7 @@ class Chains:
                 self._consolidated.pop(name, None)  # the subtask's thread may have done so just now
 
     def on_discarded(self, checkpoint_id: int) -> None:
-        """Let another snapshot name what was consolidated: the one that did was given up. Any thread may call it."""
+        """Let later snapshots name the consolidated states of a given-up checkpoint. Any thread may call it."""
         for consolidated in list(self._consolidated.values()):
             if consolidated.taken_by == checkpoint_id:
                 consolidated.taken_by = None

@@ -50,7 +50,8 @@ class Changes(Chains):
         self._ended[checkpoint_id] = 0
 
     def cut(self, checkpoint_id: int, predecessor_id: int | None) -> dict[StateName, Since]:
-        """Begin a new time, and return what a snapshot may name. States that are not in it are to be stored whole."""
+        """Begin the next numbered time, and return the chains that a snapshot may name. A state without one is stored
+        whole."""
         chains = self.of(predecessor_id, checkpoint_id)
         self._ended[checkpoint_id] = self.now
         self.newest_id, self.now = checkpoint_id, self.now + 1
@@ -62,7 +63,7 @@ class Changes(Chains):
         }
 
     def begin_time(self) -> int:
-        """Begin a new time, between two snapshots; return the number of the one that has ended."""
+        """Begin the next numbered time, between two snapshots. Return the number of the time that has ended."""
         self.now += 1
         return self.now - 1
 
@@ -81,8 +82,8 @@ class Changes(Chains):
 
     @property
     def oldest(self) -> int:
-        """Return the number of which, and of those before, nobody will ask what has changed. It is found when a
-        snapshot is taken, and does not change until the next one, whatever is stored meanwhile.
+        """Return the newest time whose changes nobody will ask for any more. It is computed when a snapshot is taken,
+        and stays until the next one, whatever is stored meanwhile.
         """
         return self._oldest if self._ended else self.now
 

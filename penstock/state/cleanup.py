@@ -19,8 +19,8 @@ _ENTRIES_PER_SLICE = 4
 
 
 class Found(NamedTuple):
-    """Reports entries that were looked at: how many, the oldest time that is left (`least_ms` if none is older), and
-    (key, key group, whether nothing is left) of those that have expired, in parts or as a whole.
+    """Reports the entries of one call of `look`: their number, the oldest time that is left (`least_ms` if none is
+    older), and for each entry that has expired, in parts or as a whole, (key, key group, whether nothing is left).
     """
 
     entries: int
@@ -32,8 +32,9 @@ class Walk(Protocol):
     """Looks at a table's entries from the first to the last, over and over, while they change."""
 
     def look(self, entries_max: int, expired_ms: int, least_ms: int) -> Found:
-        """Look at the next entries: what was last used at `expired_ms` or before has expired. If there are fewer than
-        `entries_max`, the pass has ended, and the next call begins at the first one again.
+        """Look at the next entries, at most `entries_max`. An entry that was last used at `expired_ms` or before has
+        expired. If there are fewer than `entries_max`, the pass has ended, and the next call begins at the first entry
+        again. `least_ms`: the oldest time to report.
         """
 
 

@@ -56,7 +56,7 @@ class StateCodec:
 
     @cached_property
     def stored_type(self) -> TypeInformation:
-        """Return the type of what is kept and stored: values, or values with the times of their last use."""
+        """Return the type of stored entries: values, or values with the times of their last use."""
         return self.type if self.ttl is None else StampedType(self.type, self.kind)
 
     @property
@@ -104,8 +104,8 @@ def deleted_metadata(schema: StateSchema) -> dict[bytes, bytes]:
 def encode_batch(
     codec: StateCodec, schema: pa.Schema, keys: list[Any], key_groups: np.ndarray[Any, Any], values: list[Any]
 ) -> pa.RecordBatch:
-    """Encode entries. `key_groups`: those of the keys, as uint16; the batch keeps the array, so it must not change.
-    Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
+    """Encode entries. `key_groups`: the key groups of the keys, as uint16; the batch keeps the array, so it must not
+    change. Raises `RowTypeError` for a value that does not fit, `UnsupportedKey` for a key.
     """
     groups = pa.Array.from_buffers(pa.uint16(), len(key_groups), [None, pa.py_buffer(key_groups)])
     arrays = [*codec.stored_type.encode(values), encode_keys(keys), groups]

@@ -18,7 +18,7 @@ OTHER_KIND = "declare it as before, or give the new state another name"
 
 
 class Evolution:
-    """Converts batches of one stored type to the declared one. The columns behind those of the type stay."""
+    """Converts batches of one stored type to the declared one. Further columns, such as the key group, stay."""
 
     def __init__(self, stored: ColumnType, declared: TypeInformation, convert: Convert) -> None:
         self._stored = stored
@@ -38,7 +38,7 @@ class Evolution:
 
 
 def changed_text(described: str, declared: str, stored: str) -> str:
-    """Return the beginning of messages about a state that was stored otherwise."""
+    """Return the beginning of messages about a state that was stored with another type."""
     return f"{described} is declared as {declared}, but in the checkpoint that is being restored it is {stored}"
 
 

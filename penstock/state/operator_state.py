@@ -282,7 +282,7 @@ class OperatorStateBackend:
         return [value for batch in batches for value in decoded(type_info, batch, described)]
 
     def _check(self, operator: str, name: str, known: _State, kind: str, type: TypeInformation) -> None:
-        """Refuse a state that the program has declared otherwise before."""
+        """Refuse a state that the program has declared differently before."""
         if (known.kind, str(known.type)) != (kind, str(type)):
             raise StateSchemaError(
                 f"{self._described_with_uid(operator, name)} is declared as {_DECLARED[kind]} of {type}, but in the "

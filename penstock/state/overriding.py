@@ -13,7 +13,7 @@ from penstock.common.typeinfo import KEY_COLUMN, KEY_GROUP_COLUMN
 from penstock.state.codecs import RestoredRun
 
 _KEY_PREFIX = "key."
-"""The key columns of columnar state begin so."""
+"""The prefix of the key columns of columnar state."""
 
 KeyGroups = npt.NDArray[np.uint16]
 
@@ -36,7 +36,7 @@ class NewerKeys:
         self._parts.append((groups, keys))
 
     def without(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the entries of an older run that count."""
+        """Return the entries of an older run that no newer run overrides."""
         if not self._parts or not batch.num_rows:
             return batch
         groups = batch.column(KEY_GROUP_COLUMN).to_numpy()

@@ -151,7 +151,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         return evolution_of(told, codec, type)
 
     def _check(self, old: StateSchema, new: StateSchema) -> None:
-        """Refuse a state that the program has declared otherwise before."""
+        """Refuse a state that the program has declared differently before."""
         if (old.kind, old.codec) != (new.kind, new.codec):
             raise StateSchemaError(
                 f"{self._described_with_uid((new.operator, new.name))} is declared as {new.kind} state of {new.codec}, "

@@ -12,7 +12,7 @@ from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateSchemaError
 
 OF_WINDOW = "_window/"
-"""The names of what functions keep per window begin so; their keys are pairs of a key and the start of a window."""
+"""The prefix of the names of states that functions keep per window. Their keys are (key, start of the window)."""
 
 _TAGS = {"LONG": b"i", "STRING": b"s"}
 """The first byte of the encodings of keys (`penstock.protocol.values.key_encoding`), for the types whose keys have
@@ -39,7 +39,7 @@ def check_keys(batches: Iterable[pa.RecordBatch], key_type: str, described: str)
 
 
 def _first_other(keys: pa.Array, tag: int) -> int | None:
-    """Return the place of the first key whose encoding begins otherwise."""
+    """Return the index of the first key whose encoding does not begin with `tag`; None: all do."""
     _, offsets, data = keys.buffers()
     starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys)]
     others = np.frombuffer(data, np.uint8)[starts] != tag

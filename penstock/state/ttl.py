@@ -66,7 +66,8 @@ class TimeToLive:
 
 @dataclass(frozen=True)
 class StampedType(TypeInformation):
-    """Describes entries with the times of their last use. `type`: of the values; `kind`: of the state."""
+    """Describes entries with the times of their last use. `type`: the type of the values; `kind`: the kind of the
+    state."""
 
     type: TypeInformation
     kind: str
@@ -129,7 +130,7 @@ _STAMPS = ListType(LONG)
 
 def unexpired(kind: str, kept: Any, expired_ms: int) -> Any:
     """Return an entry without the parts that were last used at `expired_ms` or before: `kept` itself if nothing has
-    expired, None if everything has. `kind`: of the state. The entry is not changed.
+    expired, None if everything has. `kind`: the kind of the state. The entry is not changed.
     """
     if kept is None:
         return None
@@ -145,7 +146,7 @@ def unexpired(kind: str, kept: Any, expired_ms: int) -> Any:
 
 
 def oldest_ms(kind: str, kept: Any) -> int:
-    """Return the oldest time in an entry. `kind`: of the state."""
+    """Return the oldest time in an entry. `kind`: the kind of the state."""
     if kind == "list":
         return min(map(_used_ms, kept))
     return min(map(_used_ms, kept.values())) if kind == "map" else _used_ms(kept)

@@ -1,4 +1,4 @@
-"""Finds damage to a checkpoint: names the errors of a store that say so, and looks for files that are not whole."""
+"""Finds damage to a checkpoint: lists the store errors that mean damage, and checks the lengths of files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def check_segments(store: ObjectStore, metadata: Metadata) -> None:
 
 
 def _with_content(metadata: Metadata) -> set[int]:
-    """Return the numbers of the segments in which state or rows in flight lie. Where rows are given up, these are not
-    all. Without this: a file that held nothing else is lost, and to give its rows up is no way past that."""
+    """Return the numbers of the segments in which state or rows in flight lie. If rows are given up, the segments that
+    held only those rows are not among them. Without this: a user gives up the rows of a lost file, and the restore
+    still fails without the file."""
     numbers: set[int] = set()
     for snapshot in metadata.subtasks:
         pieces = [capture.pieces for cut in snapshot.inputs for capture in cut.captures]

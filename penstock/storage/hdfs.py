@@ -267,8 +267,8 @@ class HdfsStore:
 
 
 class _HdfsWriter:
-    """Implements `ObjectWriter`: a temporary file grows, and gets its name at the end. `is_ours`: tells whether the
-    object that is there is this one; if not given, its name is nobody else's, and its size tells.
+    """Implements `ObjectWriter`: writes a temporary file, and renames it at the end. `is_ours`: returns whether the
+    object that has the name is this one. None: nobody else uses the name, so an object of our size is ours.
     """
 
     def __init__(self, store: HdfsStore, path: str, is_ours: Callable[[], bool] | None = None) -> None:

@@ -4,7 +4,8 @@
     chk-<checkpoint>/_metadata                                              one per checkpoint
     log/<sequence, 20 digits>                                               the job's log
 
-A name carries who wrote it, so that a sweep can tell what a dead generation left behind. Random parts are passed in.
+A segment's name contains its writer, so that a sweep finds the objects of dead generations. Callers pass the random
+parts.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def savepoint_segment_path(slot: int, checkpoint_id: int, random: str, codec: st
 
 
 def is_savepoint_segment(path: str) -> bool:
-    """Return True if a segment of a savepoint may be called so."""
+    """Return True if a segment of a savepoint may have this name."""
     return _SAVEPOINT_SEGMENT.fullmatch(path) is not None
 
 

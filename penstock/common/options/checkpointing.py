@@ -187,7 +187,7 @@ class CheckpointingOptions:
 
 
 class StateRecoveryOptions:
-    """Holds the options of what a job starts from."""
+    """Holds the options that name the checkpoint or savepoint from which a job starts."""
 
     SAVEPOINT_PATH: ConfigOption[str | None] = ConfigOption(
         "execution.state-recovery.path",

@@ -6,7 +6,7 @@ from penstock.common.options.option import ConfigOption, choice
 
 
 class HighAvailabilityOptions:
-    """Holds the option of what a start of a job means that has run before."""
+    """Holds the option that decides whether another start of a program resumes its job."""
 
     HA_MODE = ConfigOption(
         "high-availability.type",

@@ -14,8 +14,8 @@ LEVELS = 7
 class NativeMetric(NamedTuple):
     """Describes one of the figures.
 
-    `name`: of the option, behind the prefix. `ticker`: what RocksDB's statistics call it, for those that are counted
-    only if somebody asks; None for a property of the database.
+    `name`: the option's name without the prefix. `ticker`: what RocksDB's statistics call it, for those that are
+    counted only if somebody asks; None for a property of the database.
     """
 
     name: str

@@ -51,16 +51,16 @@ def format_uncaught(error: BaseException, first_file: str = "") -> str:
 
 
 def is_refused_path(error: BaseException) -> bool:
-    """Test whether an error says that a directory which `-s` or an option names cannot be used.
+    """Test whether an error refuses a directory that `-s` or an option names.
 
-    Which line of the program has started the job says nothing more. (An error class that has not been imported was not
-    raised.)
+    Such an error is printed without a traceback: the line of the program that started the job explains nothing. (A
+    class of errors that has not been imported was not raised.)
 
     Args:
         error: Any error.
 
     Returns:
-        Whether it is one of those.
+        True if it does.
     """
     return _is_a(error, _REFUSALS) and not _is_a(error, _FAILURES)
 

@@ -15,10 +15,10 @@ def check_call(where: str, function: Callable[..., Any], parameters: Sequence[st
     Args:
         where: The beginning of the error message.
         function: The function.
-        parameters: What the arguments are, for the message.
+        parameters: Descriptions of the arguments, for the message.
 
     Raises:
-        TypeError: The function cannot be called with so many arguments.
+        TypeError: The function cannot be called with this number of arguments.
     """
     try:
         signature = inspect.signature(function)

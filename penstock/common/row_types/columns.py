@@ -89,7 +89,7 @@ _INTEGER_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 
 def integers(values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array:
-    """Encode integers, none of them None, faster than `pa.array`, whose fixed cost is that of a hundred values.
+    """Encode integers, none of them None, faster than `pa.array`, whose fixed cost equals the cost of a hundred values.
 
     Args:
         values: The integers.

@@ -103,7 +103,7 @@ def read_configuration_file(file: Path) -> Configuration:
         raise ConfigurationError(f"{file}, line {root.start_mark.line + 1}: expected 'key: value' pairs")
     line_of: dict[str, int] = {}
     entries = list(_flat(file, root, ""))
-    # A key that is written in its present form counts before the same option's old form, wherever they stand.
+    # The present key of an option overrides a deprecated one, in whichever order the file has them.
     for key, value, line in sorted(entries, key=lambda e: e[0] not in DEPRECATED):
         if key in line_of:
             raise ConfigurationError(f"{file}, line {line}: {key} stands in line {line_of[key]} already", key)

@@ -72,7 +72,7 @@ class OpenFile(ABC):
 
         Args:
             position: The first row.
-            end: The place before which to end.
+            end: The end of the rows to read; a row that begins there is not read.
 
         Returns:
             Portions, each after a bounded piece of work.

@@ -226,7 +226,7 @@ class FileWriter(SinkWriter):
     def _continue_part(self, name: str, bucket: str, size: int, state: dict[str, Any]) -> None:
         """Take over a part of the checkpoint: its first `size` bytes, in a file of its own.
 
-        `state`: of the writer that began it, perhaps in another directory, format or type.
+        `state`: the state of the writer that began it, perhaps in another directory, format or type.
         """
         old_place, suffix = state.get("directory", self._place), state.get("suffix", self._names.suffix)
         uid = self._names.context.operator_uid

@@ -11,9 +11,9 @@ _PART_BYTES_DEFAULT = 128 << 20
 class RollingPolicy:
     """Chooses the moment to finish a part and begin another one.
 
-    `part_size`: at so many bytes; None: at any size. `rollover_interval`: at the first checkpoint after the part has
-    been open for so many ms; None: at every checkpoint. `inactivity_interval`: at the first checkpoint after nothing
-    was written to the part for so many ms.
+    `part_size`: the size in bytes at which a part ends; None: no limit. `rollover_interval`: a part ends at the first
+    checkpoint after it has been open for this time, in ms; None: at every checkpoint. `inactivity_interval`: a part
+    ends at the first checkpoint after nothing was written to it for this time, in ms.
     """
 
     part_size: int | None = None

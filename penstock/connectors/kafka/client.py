@@ -76,10 +76,10 @@ def client_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def say_what_has_no_effect(properties: Mapping[str, str]) -> None:
-    """Log which properties change nothing, and why; of each once.
+    """Log the properties that have no effect, and why. Each is logged once.
 
     Args:
-        properties: Those of the user.
+        properties: The user's properties.
     """
     for name in properties:
         if name in WITHOUT_EFFECT and name not in _said_without_effect:

@@ -72,7 +72,8 @@ class KafkaCommitter(Committer):
     """Commits transactions of writers, alive or not.
 
     The broker answers a repeated commit with success, until the id is used again. Then it answers as if the transaction
-    had been aborted. Which of both it was is seen by the first record: a reader of committed records gets it, or not.
+    had been aborted. The first record of the transaction tells the two cases apart: a reader of committed records gets
+    it only if the transaction was committed.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:

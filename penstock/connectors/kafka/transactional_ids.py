@@ -34,10 +34,10 @@ class TransactionalIds:
         self._prepared[transactional_id] = checkpoint_id
 
     def commits_confirmed(self, checkpoint_id: int) -> None:
-        """Use ids again whose transactions no restore commits.
+        """Release the ids of transactions that no restore can commit again.
 
         Args:
-            checkpoint_id: The newest checkpoint of such transactions.
+            checkpoint_id: The newest such checkpoint. The transactions of earlier checkpoints are over, too.
         """
         for name in [name for name, at in self._prepared.items() if at <= checkpoint_id]:
             del self._prepared[name]

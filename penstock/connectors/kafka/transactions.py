@@ -20,8 +20,8 @@ from penstock.connectors.kafka.client import protocol_library
 # The answer to a commit is looked for in versions in which an epoch outlives its transactions.
 _END_VERSION_MAX = 3
 
-# Ids that differ in their last character have hashes that follow each other, and by these they are spread over the
-# partitions of coordinators: so many of them reach all, which are 50 by default.
+# Ids that differ in their last character have consecutive hashes, and the hash chooses the coordinator's partition.
+# This number of ids reaches every partition (Kafka has 50 by default).
 _IDS_OF_ALL_COORDINATORS = 256
 
 
@@ -40,7 +40,7 @@ _ENDS = {0: End.DONE, 47: End.FENCED, 90: End.FENCED, 48: End.INVALID, 49: End.U
 
 @dataclass(frozen=True)
 class TransactionName:
-    """Names a transaction: the id that is used again, with the producer that has it now."""
+    """Names a transaction: its transactional id, which later ones use again, and its producer."""
 
     transactional_id: str
     producer_id: int

@@ -58,7 +58,7 @@ class CollectionSource(Source):
         return len(self._rows)
 
     def _encode(self, first: int) -> pa.RecordBatch:
-        """Encode the rows from `first`, at most as many as are encoded at once."""
+        """Encode the rows from `first`, at most `_ROWS_ENCODED_AT_ONCE`."""
         rows = self._rows[first : first + _ROWS_ENCODED_AT_ONCE]
         row_type = self._type_info or PICKLED
         try:

@@ -39,7 +39,7 @@ _DEAD_MIN = 64
 
 
 class TimerQueue:
-    """Queues the timers of one kind. `time`: that of the keys; None: no timer ever waits, as for processing time."""
+    """Queues the timers of one kind. `time`: the event time of keys; None: processing time, so no timer waits."""
 
     def __init__(self, name: str, operator: str, backend: KeyedStateBackend, time: EventTime | None) -> None:
         self._name = name
@@ -50,7 +50,8 @@ class TimerQueue:
         self._passing: MapState[int, int] | None = None
         """Timers that wait -> the time that has to pass before they fire. There is no such state before the first."""
         self._passing_timers = 0
-        """The number of timers in that state. Without this: one that was late once makes all others dearer for ever."""
+        """The number of timers in `_passing`. Without this: after one timer has waited, each deletion would read that
+        state."""
         self._heap: list[_Entry] = []
         self._overdue: list[_Entry] = []
         """Timers that fire now, though their key's time may be ahead of the subtask's."""
@@ -125,8 +126,8 @@ class TimerQueue:
 
     @property
     def _is_firing(self) -> bool:
-        """Return whether timers are firing: what they register for a time that has passed fires with them. That is also
-        so for the last one of a resumed firing, which ends when `resumes` is read again.
+        """Return whether timers are firing. A timer that a firing one registers for a time that has passed fires in the
+        same round. A round that a restore resumed lasts until `resumes` is read after its last timer.
         """
         return self._resumes or (self._time is not None and self._time.behind)
 

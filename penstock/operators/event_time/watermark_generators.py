@@ -193,8 +193,8 @@ class WatermarkGenerators:
                 self._start(split)
 
     def has_none(self) -> None:
-        """Note that the source has no split for this subtask now. Without this: it holds time back, perhaps for ever,
-        as it has nothing to be silent.
+        """Note that the source has no split for this subtask now. Without this: a subtask without splits never becomes
+        idle, as only splits can, and event time waits for it, perhaps for ever.
         """
         # 5.9: a subtask without a split holds nothing up.
         self._has_none = True
@@ -322,9 +322,9 @@ class WatermarkGenerators:
                 self._restore_into(self._start(state.split), state)
 
     def continue_from(self, old: Sequence[OldClock]) -> None:
-        """Begin at the watermark that all `old` subtasks would give if they were asked now. Without this: a checkpoint
-        comes between the last row and the next time that its generator is asked, and what that would have said is said
-        only when another row comes.
+        """Begin at the watermark that the generators of all `old` subtasks would emit now. Without this: a checkpoint
+        falls between the last row and the generator's next call, and the watermark of that row is emitted only when
+        another row comes.
         """
         reached = [reached_ms for clock in old if (reached_ms := self._reached(clock)) is not None]
         said = reached or [clock.emitted_ms for clock in old]

@@ -86,8 +86,8 @@ class Chain:
     """Connects the vertex's row `functions`, head first. `emit` queues output rows. `has_room`: whether the outputs
     take more; `may_overdraw`: whether they do while a barrier waits for the rest of a row's output. `set_key` is called
     with (key, key group) before each row of a keyed head; `timers` are that head's. `element` is what its functions'
-    contexts look at. `side_types`: of the side outputs that have a consumer. `stamps`: whether output batches have a
-    column of event times. `state`: what to call before and after each slice of a keyed head.
+    contexts look at. `side_types`: the types of the side outputs that have a consumer. `stamps`: whether output batches
+    have a column of event times. `state`: what to call before and after each slice of a keyed head.
     """
 
     due_in_ms: float | None = None

@@ -42,8 +42,8 @@ def isolation(declared: TypeInformation | None, operator: str) -> Callable[[Any]
 
 
 def _deep_copy(value: Any, operator: str) -> Any:
-    """Copy by reference to classes: those of the user's main program exist in a slot only by value, so pickle does not
-    find them by name.
+    """Copy a value, but keep its classes. The classes of the user's main program exist in a slot only by value, so
+    pickle does not find them by name.
     """
     try:
         return copy.deepcopy(value)

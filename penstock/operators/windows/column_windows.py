@@ -163,8 +163,8 @@ class WindowAggregates(KeyedAggregates):
         return reached
 
     def _discarded_ms(self, reached_ms: int | Milliseconds) -> int | Milliseconds:
-        """Return the time up to which windows have been discarded whose keys have reached `reached_ms`. The difference
-        must not leave int64, of which the beginning is before all windows.
+        """Return the time up to which windows are discarded for keys that have reached `reached_ms`. The result never
+        falls below the least watermark, which is before all windows, so the subtraction cannot overflow int64.
         """
         if isinstance(reached_ms, int):
             return max(reached_ms - self._lateness_ms, WATERMARK_MIN_MS)

@@ -66,7 +66,7 @@ class CreditPool:
             channel.changed = self._on_changed
 
     def resize(self, bound_bytes: int) -> None:
-        """Follow the bound. What has been granted stays granted."""
+        """Divide the new bound among the channels. Bytes that were granted stay granted."""
         self._bound_bytes = bound_bytes
         window_bytes = reserved_window(bound_bytes, len(self.channels))
         self._grants_more = window_bytes < WINDOW_ALONE_BYTES

@@ -15,8 +15,8 @@ SAMPLES = 9
 
 class BoundSizer:
     """Follows the consumed rate with a bound in bytes. `target_ms` 0 keeps the bound at `bytes_max`. `update` takes a
-    counter of all bytes consumed so far. `samples`: how slowly the bound falls, as an exponential average over so many
-    measurements. `threshold`: smaller changes, as a share of the bound, are not made, unless they lead to the least or
+    counter of all bytes consumed so far. `samples`: the number of measurements in the exponential average by which the
+    bound falls. `threshold`: smaller changes, as a share of the bound, are not made, unless they lead to the least or
     the greatest size; they add up until they are.
     """
 

@@ -1,11 +1,11 @@
-"""Decides the number of slots of an adaptive job: in all that it wants, or in as many as there are processes.
+"""Decides the number of slots of an adaptive job: all that it wants, or fewer if Spark has no place for more.
 
-A job that gathers its slots, and lacks some, waits for them until those that it has have been enough to run for a
-while: one, or as many as its user says. Then it starts with these. While it runs, the submissions of the slots that it
-lacks stay: as soon as Spark has places for them, their processes register, and the job is rescaled: at once if all that
-it wants have come, else after a while. Between two such rescales it rests.
+A job that gathers its slots, and lacks some, starts with fewer once it has had enough of them for `settle_ms`. One slot
+is enough, unless the user asks for more (`least`). While the job runs, the submissions of the missing slots stay. As
+soon as Spark has places for them, their processes register, and the job is rescaled: at once if no slot is missing any
+more, else after `stabilize_ms`. Between two rescales lies `cooldown_ms` at least.
 
-The caller says what is the case (`Resources`) after each event of the job; the machine answers with what to do.
+The caller passes the job's `Resources` after each event of the job; the machine returns effects.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class AdaptivePhase(MachineState):
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Holds the times, in ms. `settle_ms`: how long those that are there must have been enough before the job starts
-    with them. `stabilize_ms`: how long a running job waits for further processes after the first has come.
-    `cooldown_ms`: how long it runs at least between two rescales. `may_raise` False: without checkpoints it is not
-    rescaled. `least`: the fewest slots that it runs in, if it wants as many.
+    """Holds the times, in ms. `settle_ms`: the time for which the present slots must have been enough before the job
+    starts with them. `stabilize_ms`: the time for which a running job waits for further processes after the first new
+    one. `cooldown_ms`: the least time between two rescales. `may_raise` False: the job has no checkpoints, so it is not
+    rescaled. `least`: the least number of slots to run in, unless the job wants fewer.
     """
 
     settle_ms: float
@@ -54,11 +54,11 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True)
 class Resources:
-    """Describes the job's resources. `generation`: the counter of the one that runs; None: none does. `is_short`: it
-    gathers its slots, and some are missing; `is_prepared`: besides, nothing is. `slots`: how many it has now, missing
-    ones included; `wanted`: how many it is to have. `processes`: those with a place of their own. `may_come`: whether
-    Spark may have places for more. `gather_by_ms`: when gathering ends. `is_rescaled`: somebody has ordered a rescale
-    that is not over.
+    """Describes the job's resources. `generation`: the counter of the running generation; None: none runs. `is_short`:
+    the job gathers its slots, and some are missing; `is_prepared`: nothing else is missing. `slots`: the number of
+    slots now, missing ones included; `wanted`: the number that the job wants. `processes`: the number of processes with
+    a place of their own. `may_come`: whether Spark may have places for more. `gather_by_ms`: when gathering ends.
+    `is_rescaled`: somebody has ordered a rescale that is not over.
     """
 
     generation: int | None
@@ -77,7 +77,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Lower:
-    """Start in so many slots, instead of waiting; answered by `on_not_lowered` if that cannot be."""
+    """Start in `slots` slots, instead of waiting; answered by `on_not_lowered` if the job cannot."""
 
     slots: int
     waited_ms: float
@@ -93,7 +93,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Raise:
-    """Order a rescale to so many slots; answered by `on_raised`."""
+    """Order a rescale to `slots` slots; answered by `on_raised`."""
 
     slots: int
 

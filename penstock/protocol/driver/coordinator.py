@@ -453,7 +453,8 @@ class Stopping:
 
 class CheckpointCoordinator:
     """Coordinates the checkpoints of one job. `next_checkpoint_id` must be above every id that the job's log or the
-    restored checkpoint has named. `vertex_names`: by vertex number, for messages. `story`: of the machine around it.
+    restored checkpoint has named. `vertex_names`: by vertex number, for messages. `story`: the story of the machine
+    around it.
     """
 
     def __init__(

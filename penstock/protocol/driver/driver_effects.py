@@ -15,8 +15,8 @@ from penstock.protocol.values.reasons import FailureReason
 class FailureCause:
     """Describes why a generation failed. `summary` is one line; `traceback` is the user's, or empty. `slot_lost`: not
     an error of the job itself. `planned`: nothing failed at all, and the restart strategy is not asked. `lost_peer`:
-    the slot at the other end of a lost connection. How its process ended is the better cause, and is known later.
-    `keeps_everything`: nothing of the job may be deleted at its end, because somebody has to look at it.
+    the slot at the other end of a lost connection. The end of the process there explains the failure better, and is
+    known later. `keeps_everything`: nothing of the job may be deleted at its end, because somebody has to look at it.
     """
 
     summary: str
@@ -233,7 +233,7 @@ class StillDraining:
 
 @dataclass(frozen=True)
 class DiscardSegments:
-    """Delete these files: nothing names them, and nothing will. `directory`: of the savepoint that they are of."""
+    """Delete these files: nothing names them, and nothing will. `directory`: the directory of their savepoint."""
 
     paths: tuple[str, ...]
     directory: str | None = None

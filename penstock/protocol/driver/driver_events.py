@@ -74,7 +74,7 @@ class Restoring(msgspec.Struct, frozen=True):
 
 
 class SlotsKept(msgspec.Struct, frozen=True):
-    """Keeps the submissions for so many slots, even if the job has fewer: who comes then is a spare."""
+    """Keeps the submissions for `slots` slots, even if the job has fewer: further processes are spares."""
 
     slots: int
 
@@ -90,14 +90,14 @@ class SlotsUnneeded(msgspec.Struct, frozen=True):
 
 
 class Rescaled(msgspec.Struct, frozen=True):
-    """Ends the generation, and lets the next one have so many slots."""
+    """Ends the generation; the next one has `slots` slots."""
 
     slots: int
     cause: str
 
 
 class Resized(msgspec.Struct, frozen=True):
-    """Lets the job start with so many slots, instead of waiting for those that are missing."""
+    """Lets the job start with `slots` slots, instead of waiting for the missing ones."""
 
     slots: int
 

@@ -1,4 +1,4 @@
-"""Joins the acknowledgements of all slots to what a checkpoint's metadata say of segments and subtasks."""
+"""Joins the acknowledgements of all slots to the segments and subtasks of a checkpoint's metadata."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ def _too_few_slots(settings: LifecycleSettings, processes: SlotProcesses) -> str
 
 
 class Lifecycle:
-    """Decides about one job. `jitter` returns the caller's next random number in [-1, 1]. `story`: that of the machine
-    around it.
+    """Decides about one job. `jitter` returns the caller's next random number in [-1, 1]. `story`: the story of the
+    machine around it.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class Lifecycle:
     def _advance(
         self, process: str, generation: Generation, phase: Phase, before: ProcessState, after: ProcessState
     ) -> bool:
-        """Return whether every slot's process has now come that far."""
+        """Advance a process from `before` to `after`. Return whether the processes of all slots are there now."""
         return generation == self.generation and self.phase is phase and self.processes.advance(process, before, after)
 
     @_stepped("left", "a slot")
@@ -382,7 +382,7 @@ class Lifecycle:
 
     @_stepped("rescaled", "the rescale")
     def rescale(self, slots: int, cause: str, now_ms: float) -> list[LifecycleEffect]:
-        """End the generation, and have so many slots in the next one. It is no failure of the job."""
+        """End the generation; the next one has `slots` slots. This is no failure of the job."""
         if self.is_over or self.is_finishing:
             return []
         effects = self._fail(FailureCause(cause, planned=True), now_ms)
@@ -391,8 +391,9 @@ class Lifecycle:
 
     @_stepped("resized")
     def resize(self, slots: int, now_ms: float) -> list[LifecycleEffect]:
-        """Start with so many slots, instead of waiting for those that are missing. They may be more than before: those
-        that a checkpoint was taken in, which is restored in two steps. Without this: nobody submits the others.
+        """Start with `slots` slots, instead of waiting for the missing ones. The number may be larger than before: a
+        restore in two steps begins with the slots of its checkpoint. Without `provide`: nobody submits the additional
+        ones.
         """
         return self.provide(slots) + self.processes.resize(slots, now_ms) + self._deploy_if_ready(now_ms)
 

@@ -149,8 +149,8 @@ class PendingCheckpoints:
         return list(self._pending)
 
     def of(self, generation: Generation) -> list[int]:
-        """Return the ids of those that were triggered in a generation. Savepoints outlive theirs while they are
-        written."""
+        """Return the ids of the pending checkpoints that a generation triggered. A savepoint outlives its generation
+        while it is written."""
         return [checkpoint_id for checkpoint_id, p in self._pending.items() if p.generation == generation]
 
     @property
@@ -269,7 +269,7 @@ class PendingCheckpoints:
         return pending.barrier.kind is SnapshotKind.STOP and not pending.is_written
 
     def on_saved(self, checkpoint_id: int, now_ms: float) -> None:
-        """End a savepoint that is complete. It is not canonical, so nothing older ends by it."""
+        """End a savepoint that is complete. Older checkpoints stay pending, because a savepoint is not canonical."""
         self._step("published", checkpoint_id, "the JobMaster", now_ms, lambda: self._complete(checkpoint_id))
 
     def _complete(self, checkpoint_id: int) -> list[CheckpointEffect]:

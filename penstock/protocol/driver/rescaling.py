@@ -113,8 +113,8 @@ class NotRescaled:
 
 @dataclass(frozen=True)
 class RestoreAgain:
-    """Fail the job over, so that the restart strategy limits the attempts: the second step of its restore has no
-    checkpoint. Both steps follow again."""
+    """Fail the job over: it is restored in two steps, and the second one has no checkpoint. Both steps follow again.
+    The restart strategy limits the attempts."""
 
     why: str
 

@@ -132,7 +132,8 @@ class SlotPacking:
         # 12.4: slots share a process when no place has come for long enough.
         waited_ms, slots, capacity = now_ms - self._since_ms, life.roster.slots, self._capacity
         if capacity is not None and capacity < slots:
-            # No other process will come: once all that can have registered, the others' slots are shared out evenly.
+            # No other process will come. As soon as every possible process has registered, they share the remaining
+            # slots evenly.
             come_still = any(seat < capacity for seat in life.roster.empty_seats)
             return not come_still or waited_ms >= self._patience.start_ms
         if self._places is not None and self._places < slots:

@@ -103,7 +103,7 @@ class SlotRoster:
         self._seats = [_Seat() for _ in range(slots + spares)]
         self._spares = spares
         self.kept_slots = 0
-        """Seats stay for so many slots, even if there are fewer: who comes then is a spare."""
+        """Seats stay for this number of slots, even if the job has fewer: further processes are spares."""
         self._own_seats: set[int] = set()
         """Seats whose holder has a place of its own."""
         self._seat_of: dict[str, int] = {}
@@ -141,7 +141,7 @@ class SlotRoster:
 
     @property
     def seats(self) -> int:
-        """Return the number of seats that want a process, of slots and of spares."""
+        """Return the number of seats that need a process, for slots and for spares."""
         return sum(not seat.is_retired for seat in self._seats)
 
     @property
@@ -263,7 +263,7 @@ class SlotRoster:
     # ---- another number of slots ---------------------------------------------------------------------------------
 
     def provide(self, slots: int) -> list[int]:
-        """Add the seats that so many slots need, for processes that are spares until `resize`; return their numbers."""
+        """Add the seats that `slots` slots need; return their numbers. Their processes are spares until `resize`."""
         wanted = slots + self._spares - self.seats
         retired = [number for number, seat in enumerate(self._seats) if seat.is_retired]
         new = (retired + list(range(len(self._seats), len(self._seats) + max(0, wanted))))[: max(0, wanted)]
@@ -274,8 +274,8 @@ class SlotRoster:
         return new
 
     def resize(self, slots: int) -> list[RosterChange]:
-        """Have so many slots from now on. Processes of slots that are gone take the place of missing ones; those that
-        are left over are dismissed, and so are spares of seats that nobody needs."""
+        """Set the number of slots. Processes of removed slots take the place of missing ones. The rest of them are
+        dismissed, and so are spares of seats that nobody needs."""
         gone = [member for member in self._players[slots:] if member is not None]
         for member in gone:
             self._slot_of.pop(member.process)
@@ -379,7 +379,7 @@ class Players:
         self._by_state[ProcessState.FREE] += 1
 
     def drop(self, process: str) -> Player | None:
-        """Forget the process; return what it was, or None."""
+        """Forget the process; return its player, None if it had none."""
         player = self._players.pop(process, None)
         if player is not None:
             self._by_state[player.state] -= 1
@@ -418,7 +418,7 @@ class Players:
         """Return the deadline of the process's next heartbeat; None if it holds no part of a generation.
 
         Whoever asks whether that time has passed must compare with this sum. Without this: `now_ms - player.heard_ms`
-        is rounded otherwise, the driver is woken at the deadline, finds nobody late, and asks for the same deadline
+        is rounded differently, the driver is woken at the deadline, finds nobody late, and asks for the same deadline
         without end.
         """
         return None if player.state is ProcessState.FREE else player.heard_ms + self._heartbeat_timeout_ms
@@ -555,7 +555,7 @@ class SlotProcesses:
         return player is not None and player.state in DEPLOYED_STATES
 
     def resize(self, slots: int, now_ms: float) -> list[LifecycleEffect]:
-        """Have so many slots from now on, in a generation that is still to be deployed."""
+        """Set the number of slots, in a generation that is still to be deployed."""
         effects, _ = self.follow(self.roster.resize(slots), now_ms)
         for process in self.players.processes:
             self._forget_if_spare(process)

@@ -217,7 +217,7 @@ class JobLog:
         one, or a newer one; and bases never fall."""
         answer: Any = None
         for attempt in range(ATTEMPTS_MAX):
-            # 11.6: a list that begins after the creation shows it.
+            # 11.6: the list begins after the creation of `entry`, so it shows that entry, or a newer one.
             positions: list[int] = yield from self.ask_until_known(ListLog())
             # 11.5: an entry counts unless a newer one has a base above it.
             newest = max(positions, default=-1)

@@ -154,7 +154,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Closed:
-    """Reports that the job's end is in the log; what may be deleted, as in `Published`."""
+    """Reports that the job's end is in the log. The fields name the objects that may be deleted, as in `Published`."""
 
     deletable: tuple[str, ...]
     shortened: tuple[int, ...]
@@ -360,8 +360,8 @@ class Publication:
         return Published(entry, deletable, log.below_base, self.retention.take_subsumed_claim())
 
     def _write_metadata(self, checkpoint: NewCheckpoint) -> Conversation[NotPublished | IdTaken | None]:
-        """Write a checkpoint's metadata; return None once they are durable, else why they are not. A driver that was
-        fenced may have used the id, or one that we do not know of yet."""
+        """Write a checkpoint's metadata; return None once they are durable, else the reason. Another driver may have
+        used the id: one that was fenced, or a newer one that we do not know of yet."""
         answer = yield CreateMetadata(checkpoint.path, checkpoint.data)
         if isinstance(answer, Done):
             return None

@@ -21,8 +21,8 @@ from penstock.protocol.values.metadata import Metadata
 
 @dataclass(frozen=True)
 class Retained:
-    """Describes a completed checkpoint that is kept. `path`: that of its metadata. `segments` None: its metadata could
-    not be read, so it may name any segment.
+    """Describes a completed checkpoint that is kept. `path`: the path of its metadata. `segments` None: its metadata
+    could not be read, so it may name any segment.
     """
 
     checkpoint_id: int
@@ -51,7 +51,7 @@ def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
 
 
 class Retention:
-    """Decides the objects of its job that one driver keeps. `retained_max`: so many checkpoints, the newest.
+    """Decides the objects of its job that one driver keeps. `retained_max`: the number of newest checkpoints to retain.
 
     One object knows what is retained and what is pinned, and decides about both at one moment. So there is no moment at
     which a segment has lost its last retained checkpoint, and a pending one begins to rely on it.
@@ -128,8 +128,8 @@ class Retention:
         self.claimed = path
 
     def take_subsumed_claim(self) -> str | None:
-        """Return the claimed checkpoint, to be deleted, once so many own ones are retained that it is none of them. It
-        is returned once: if it cannot be deleted, the next driver tries again, or the end of the job.
+        """Return the claimed checkpoint, to be deleted, once the job's own checkpoints fill `retained_max`. It is
+        returned once: if it cannot be deleted, the next driver tries again, or the end of the job.
         """
         if self._is_claim_taken or len(self.retained) < self._retained_max:
             return None
@@ -221,8 +221,8 @@ class SweepSchedule:
         self._following: Generation | None = None
 
     def plan(self, running: Generation, now_ms: float) -> None:
-        """Plan a sweep of what generations older than `running` left behind. One that is planned stays, and the next
-        follows it. Without this: a job that restarts all the time puts off its sweep for ever."""
+        """Plan a sweep of the objects that generations older than `running` left behind. A planned sweep stays, and the
+        next follows it. Without this: a job that restarts all the time puts off its sweep for ever."""
         if self._planned is None:
             self._planned = (now_ms + self._grace_ms, running)
         else:

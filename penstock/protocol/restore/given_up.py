@@ -44,7 +44,8 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class RowsToGiveUp:
-    """Says which rows in flight a user gives up: those of a checkpoint, or of the channels that are named. -1: none."""
+    """Names the rows in flight that a user gives up: all rows of a checkpoint, or those of the named channels. -1:
+    none."""
 
     checkpoint_id: int = -1
     channels: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ def unknown_channels(metadata: Metadata, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Says which channels lose their rows. `names`: of edges and channels; None: all do."""
+    """Says which channels lose their rows. `names`: the names of edges and channels; None: all do."""
 
     names: Collection[str] | None
 

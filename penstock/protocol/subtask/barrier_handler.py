@@ -201,7 +201,7 @@ class _Alignment:
 
 class BarrierHandler:
     """Decides about all alignments of one subtask. `channels` is the number of its input channels (0 for a source).
-    `story`: of the machine around it, which remembers what came of each event.
+    `story`: the story of the machine around it, which remembers what came of each event.
     """
 
     def __init__(self, channels: int, story: Story | None = None) -> None:

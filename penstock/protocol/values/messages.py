@@ -299,7 +299,8 @@ class TriggerCheckpoint(Message):
 
 
 class LimitWatermark(Message):
-    """Lets the source subtasks of a vertex read up to this watermark: their group is not further."""
+    """Limits the source subtasks of a vertex to rows up to this watermark, so that they wait for the slower sources of
+    their alignment group."""
 
     generation: Generation
     vertex: int

@@ -1,4 +1,4 @@
-"""Names why something failed. Decisions follow from these values, never from the text that goes with them."""
+"""Lists the reasons of failures. Decisions depend on these values, never on the accompanying text."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Implements a subtask's part in checkpoints: what it captures, who writes it, and what a restore returns to it."""
+"""Implements a subtask's part in checkpoints: captures, the snapshot writer and the restore."""

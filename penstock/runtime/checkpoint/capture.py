@@ -23,7 +23,7 @@ from penstock.state.backend import StateSnapshot
 
 @dataclass(frozen=True)
 class TimeAtSnapshot:
-    """Holds event time at the snapshot. `channels`: of all the gate's channels, in their order."""
+    """Holds event time at the snapshot. `channels`: the times of all the gate's channels, in their order."""
 
     emitted_ms: int
     current_ms: int
@@ -45,7 +45,7 @@ class Capture:
     """Holds a subtask's cut together with what the protocol does not see. Built by the subtask's thread; belongs to the
     snapshot writer once its cut is closed.
 
-    `edges`: those of the subtask, by their indices. `layers`: those of the gate that have unread elements.
+    `edges`: the edges of the subtask, by their indices. `layers`: the layers of the gate that have unread elements.
     """
 
     subtask: SubtaskId

@@ -1,7 +1,7 @@
 """Stores large states whole, range by range, while the snapshot writer has nothing else to do.
 
-Each state gets a segment of its own, which belongs to no checkpoint until one names it. Behind each range as much time
-as it took is left to the stream.
+Each state gets a segment of its own, which belongs to no checkpoint until one names it. After each range the writer
+pauses for the time that the range took, so that the stream can work.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def restore_operator_state(
 
 
 def _dealt_rows(parts: list[list[OperatorPart]], new: int, subtask: int) -> list[OperatorPart]:
-    """Return the subtask's share of the elements of all lists. `parts`: those of each old subtask. Elements stay in the
-    type in which they are stored; there is a part for each."""
+    """Return the subtask's share of the elements of all lists. `parts`: the parts of each old subtask. Elements stay in
+    the type in which they are stored; there is a part for each."""
     # 6.2: each element of a split list goes to one subtask.
     rows, places, count = [], [], 0
     for of_one in parts:

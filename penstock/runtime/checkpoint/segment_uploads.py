@@ -20,9 +20,9 @@ from penstock.storage.segments import SegmentWriter
 
 @dataclass(eq=False)
 class Upload:
-    """Holds a segment with all its ranges. `capture`: that of the subtask that closed last. `captures`: those of all
-    subtasks, in the order of `snapshots`. `earlier`: segments of other checkpoints that the snapshots name. `stored` or
-    `error` is its outcome.
+    """Holds a segment with all its ranges. `capture`: the one that was closed last. `captures`: one per subtask, in the
+    order of `snapshots`. `earlier`: segments of other checkpoints that the snapshots name. `stored` or `error` is the
+    outcome.
     """
 
     capture: Capture

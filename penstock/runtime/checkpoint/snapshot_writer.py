@@ -73,7 +73,8 @@ class _SlotCheckpoint:
     expected_bytes: int = 0
 
     def add(self, state: EncodedState | StoredState) -> StateRange:
-        """Write a run of entries, or name where it lies. Raises `StoreError`."""
+        """Add a run of entries: write it to the segment, or name the earlier segment that contains it. Raises
+        `StoreError`."""
         if isinstance(state, EncodedState):
             segment = 0
             offset, length_bytes, crc = self.segment.add(state.parts, borrowed=True)
@@ -95,11 +96,11 @@ class _Encoding(NamedTuple):
 
 
 class SnapshotWriter:
-    """Writes the segments of one generation in a slot. `subtasks`: how many of this slot take part.
+    """Writes the segments of one generation in a slot. `subtasks`: the number of the slot's subtasks that take part.
     `new_segment_path(checkpoint id)` is unique. `open_savepoint(checkpoint id, directory)` returns the store of a
-    savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for it
-    any more: it is written, or over, or too large. `uploads` None: each segment is stored before the next one.
-    `codec`: how ranges are compressed; the names of segments say so, too. `backup`: where `store` keeps copies.
+    savepoint and a unique path in it. `unpark(checkpoint id)` is called when no subtask has to pause for the checkpoint
+    any more: it is written, has ended, or is too large. `uploads` None: each segment is stored before the next one.
+    `codec`: the compression of ranges, which the names of segments contain, too. `backup`: where `store` keeps copies.
     `consolidations` None: none are stored.
     """
 

@@ -138,7 +138,7 @@ class SubtaskRestore:
                 backend.restore(kept.operator, kept.name, self._read_state(kept), key_groups)
 
     def _restore_copy(self, backend: StateBackend, of_keys: str) -> set[StateRange]:
-        """Let the backend restore what it has copies of, in its own form; return what that was."""
+        """Let the backend restore the ranges that it has local copies of, in its own form; return these ranges."""
         metadata, own = self._metadata, self._old.own
         runs: dict[StoredState, StateRange] = {}
         if metadata is not None and own is not None and metadata.job_id == self._plan.job_id:
@@ -156,8 +156,8 @@ class SubtaskRestore:
         return self._read(kept.segment, kept.offset, kept.length_bytes, kept.crc, name)
 
     def _stored_bytes(self, holders: Sequence[int]) -> int:
-        """Return the least number of bytes in the checkpoint for the subtask's own key groups. How much of what an old
-        subtask has stored is in a part of its key groups is not known.
+        """Return the least number of bytes in the checkpoint for the subtask's own key groups. The bytes in a part of
+        an old subtask's key groups are not known, so only subtasks whose key groups are all ours count.
         """
         vertex, own, old = self._subtask.vertex, set(self._subtask.key_groups), self._old.of_head
         whole = [h for h in holders if own.issuperset(key_group_range(vertex.max_parallelism, len(old), h))]

@@ -22,9 +22,7 @@ class DeficitRoundRobin:
         self._turn = 0
 
     def next(self, waits: Callable[[int], bool]) -> int | None:
-        """Return which participant goes next, or None if none has anything to do. `waits(i)`: whether participant i
-        has.
-        """
+        """Return the next participant, or None if nobody waits for a turn. `waits(i)`: whether participant i does."""
         left, turn = self._left_bytes, self._turn
         if left and left[turn] > 0 and waits(turn):
             return turn

@@ -1,1 +1,1 @@
-"""Implements a subtask's output: which consumer a row goes to, and what waits until there is credit."""
+"""Implements a subtask's output: the choice of each row's consumer, and the queues that wait for credit."""

@@ -42,7 +42,7 @@ class ChainOutput:
     # ---- rows and events ----------------------------------------------------------------------------------------
 
     def emit(self, batch: pa.RecordBatch, rows: list[Any] | None, tag: str | None = None) -> None:
-        """Emit a batch. `rows`: the same as Python objects, if they exist already; `tag`: of a side output."""
+        """Emit a batch. `rows`: its rows as Python objects, if they exist already; `tag`: the id of a side output."""
         if not batch.num_rows:
             return
         if tag is None:

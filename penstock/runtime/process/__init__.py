@@ -1,1 +1,1 @@
-"""Implements a slot's process: what builds its subtasks, the threads that run them, and what it needs of the world."""
+"""Implements a slot's process: the builder of subtasks, their threads, and the ports to clock, network and storage."""

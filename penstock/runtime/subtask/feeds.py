@@ -34,7 +34,7 @@ class Portion(NamedTuple):
     `type` is the rows' own, without key columns and event time. `split` and `finished_splits` are the reader's.
     `started_ms` is when reading began, on the undisturbed clock; None if nothing had to be read. `refuse` gives rows
     whose time cannot be read back to their source, and returns all that it leaves out; None: they come from a gate.
-    `left_out`: so many rows were.
+    `left_out`: the number of rows that were left out.
     """
 
     batch: pa.RecordBatch

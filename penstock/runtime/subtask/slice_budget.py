@@ -19,9 +19,10 @@ _RECENT = 16
 _SPREAD_MIN = 0.01
 """The least variance of sizes, as a share of their mean's square, that says how a slice's cost splits."""
 _PROBE_EVERY = 64
-"""Slices of one size say nothing about the split; after so many slow ones another size is tried."""
+"""Slices of one size do not tell their fixed cost from the cost per row. After this number of slow ones another size is
+tried."""
 _DOUBTED = 4.0
-"""A slice that took so many times what was expected was probably held up; a second one in a row is believed."""
+"""A slice that took this multiple of the expected time was probably held up; a second one in a row is believed."""
 
 
 class SliceBudget:

@@ -217,7 +217,7 @@ class Subtask:
         return 0 if self.output.has_room() or not self.work.unfinished else None
 
     def _take_input(self) -> float | None:
-        """Begin a slice of what comes next, or handle the barrier that does."""
+        """Begin a slice of the next rows, or handle the barrier if one comes next."""
         portion = self.feed.take(self.work.slice_rows)
         if isinstance(portion, Portion):
             self._pace.resume()
@@ -329,7 +329,7 @@ class BoundUpdates:
     def on_time(self, now_ms: float) -> None:
         if now_ms < self._due_ms:
             return
-        # A bound that has just grown is likely too small still, so that it is looked at sooner.
+        # A bound that has just grown is probably still too small, so it is measured again sooner.
         active_ms = self._pace.now_ms()
         grown = self._gate.resize(active_ms) | self._output.resize(active_ms)
         self._due_ms = now_ms + max(self._period_ms / (4 if grown else 1), 1.0)

@@ -83,8 +83,9 @@ class AppliedRows:
         return self.budget.rows(self._output.room_bytes)
 
     def add(self, rows: int, opened: OpenBatch | None, busy_ms: float, output_bytes: int, left_out: int = 0) -> None:
-        """Count the rows of a finished slice, which took `busy_ms` without waiting for room. `left_out`: so many more
-        were read, and have no time. Without this: slices of a source stay small where most rows are left out.
+        """Count the rows of a finished slice, which took `busy_ms` without waiting for room. `left_out`: the number of
+        rows that were read besides, and have no time. Without this: slices of a source stay small where most rows are
+        left out.
         """
         self.rows += rows
         self.budget.measured(rows + left_out, busy_ms, output_bytes)

@@ -18,7 +18,7 @@ LINES_MAX = 100_000
 _INTERVAL_S = 0.5
 _LAST_LINES_S = 10.0
 _WHOLE_CHARACTERS = 1000
-"""About as much is written at once: what a pipe takes as a whole (4 KB), whoever else writes to it."""
+"""About the number of characters to write at once. A pipe takes up to 4 KB as a whole, whoever else writes to it."""
 
 
 class _Screen:

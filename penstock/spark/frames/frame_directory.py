@@ -174,7 +174,7 @@ class FrameDirectory:
         size = origin._store.size(path)
         with suppress(ObjectMissing):
             if self._store.size(copy) == size:
-                return  # of another start, which takes the same checkpoint; objects appear whole
+                return  # another start of the job has copied it, and objects appear whole
         writer = self._store.writer(copy)
         try:
             for start in range(0, size, _COPY_STEP_BYTES):
@@ -196,8 +196,8 @@ def take_along(source: Path, target: Path, progress: Callable[[], None]) -> None
     try:
         target.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == FRAMES_MANIFEST):  # the manifest is last
-            # Other names that begin with _ are notes on the folder itself: two jobs would write to a linked one. Those
-            # that begin with a dot are checksums of Hadoop's, which nothing of ours reads.
+            # Other names that begin with _ are notes on the folder itself. They are not linked, because two jobs
+            # would then write to one file. Names that begin with a dot are Hadoop's checksums, which we never read.
             if file.is_file() and (file.name == FRAMES_MANIFEST or not file.name.startswith(("_", "."))):
                 _link_or_copy(file, target / file.name, progress)
     except OSError as error:
@@ -216,7 +216,7 @@ def _link_or_copy(source: Path, target: Path, progress: Callable[[], None]) -> N
         return
     except FileExistsError:
         if target.stat().st_size == source.stat().st_size:
-            return  # of another start, which takes the same checkpoint
+            return  # another start of the job, which restores the same checkpoint, has copied it
     except OSError:  # another file system, or one without links
         pass
     # Under a name of its own until it is whole: another start may be copying the same file.

@@ -88,7 +88,7 @@ class FrameFiles(Source):
         try:
             target = FrameDirectory(directory, self._settings, create=True)
             if target.is_complete(name):
-                return []  # of another source that reads the same rows
+                return []  # another source reads the same rows, and has copied the folder
             return target.take(name, self._directory(), progress, is_private=True)
         except StoreError as error:
             raise SourceError(str(error)) from error

@@ -34,7 +34,7 @@ _OPTIONS = {
 }
 _KINDS = ("keyed", "timers", "windows", "operator", "broadcast")
 _BYTES_PER_PARTITION = 128 * 1024 * 1024
-"""Limits what one task reads, to as much as Spark gives it of its own formats (spark.sql.files.maxPartitionBytes)."""
+"""The most bytes that one task reads: Spark's default for its own formats (spark.sql.files.maxPartitionBytes)."""
 _SET_BY_SPARK = frozenset({"inferschema", "mergeschema"})
 
 

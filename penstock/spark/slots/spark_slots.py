@@ -84,7 +84,8 @@ class SparkSlots:
         return SlotKeeper(self._substrate, slot, self._job_id, body, self._on_ended, submission)
 
     def relieve(self, slot: int) -> None:
-        """Submit the slot again while its process continues, whose job is cancelled once another has registered."""
+        """Submit the slot again while its process continues. That process's job is cancelled once the new process has
+        registered."""
         with self._lock:
             old = self._keepers.get(slot)
             if old is None or self._closed.is_set() or slot in self._relieved:

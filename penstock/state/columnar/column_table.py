@@ -26,8 +26,8 @@ _EMPTY: npt.NDArray[np.intp] = np.empty(0, np.intp)
 
 @dataclass
 class ValueColumn:
-    """Describes a value column. `initial`: the value of a new key; `initial_of_restored`: that of a key whose
-    checkpoint does not have the column.
+    """Describes a value column. `initial`: the value of a new key; `initial_of_restored`: the value of a restored key
+    whose checkpoint does not have the column.
     """
 
     name: str

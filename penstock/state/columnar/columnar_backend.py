@@ -156,7 +156,7 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
 
 
 class _TableAtBarrier(NamedTuple):
-    """Holds one table at a barrier. `schema`: of the batches that are written. `removed`: the keys that were removed
+    """Holds one table at a barrier. `schema`: the schema of the written batches. `removed`: the keys that were removed
     since what may be named; None: all is written.
     """
 
@@ -200,7 +200,7 @@ def _encode_changed(table: _TableAtBarrier, removed: list[Removed]) -> Iterator[
 
 
 def removed_part(declared: StateSchema, schema: pa.Schema, removed: Iterable[Removed]) -> ChangedPart:
-    """Return the part of the keys that were removed. `schema`: of batches of entries."""
+    """Return the part of the keys that were removed. `schema`: the schema of batches of entries."""
     deleted = deleted_columns(declared, schema)
     return ChangedPart((entries_batch(deleted, r.keys, r.key_groups, []) for r in removed), deletes=True)
 
@@ -228,7 +228,7 @@ def stream_schema(declared: StateSchema, keys: pa.Schema, values: Sequence[Value
 
 
 def deleted_columns(declared: StateSchema, stream: pa.Schema) -> pa.Schema:
-    """Return the schema of a run of keys that have no entry any more. `stream`: that of entries."""
+    """Return the schema of a run of keys that have no entry any more. `stream`: the schema of a run of entries."""
     keys = [field for field in stream if field.name.startswith(KEY_PREFIX)]
     return pa.schema([*keys, pa.field(KEY_GROUP_COLUMN, pa.uint16())], metadata=deleted_metadata(declared))
 

@@ -87,7 +87,7 @@ class FreeSlots:
         self._parts.append(slots)
 
     def allocate(self, count: int, arrays: SlotArrays, slots_end: int) -> Slots:
-        """Return so many slots: removed ones first, and then those from `slots_end` on."""
+        """Return `count` slots: removed ones first, and then new ones from `slots_end` on."""
         taken = self._take(count)
         if left := count - len(taken):
             arrays.reserve(slots_end, left)

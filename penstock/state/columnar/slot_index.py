@@ -85,7 +85,7 @@ class SlotIndex:
 
     def distinct(self, hashes: Hashes, same: Callable[[Rows, Rows], npt.NDArray[np.bool_]]) -> tuple[Rows, Rows]:
         """Group rows with new keys: return the first row of each key, and for each row the position of its key among
-        those. `same(rows, rows)`: whether the keys are equal. `hashes`: of these rows.
+        those. `same(rows, rows)`: whether the keys are equal. `hashes`: the hashes of these rows.
         """
         count = len(hashes)
         size = 1 << max(4, int(2 * count - 1).bit_length())

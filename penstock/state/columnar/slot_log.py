@@ -20,7 +20,7 @@ class SlotLog:
 
     With marks each slot is logged at most once. Where the log is needed for a moment only, they would cost more than
     what they save: touching memory for the first time takes time. So the stream logs without them until the writer has
-    made them, or until as much is logged as there are slots. Small tables have them from the first write on.
+    made them, or until the log has as many entries as there are slots. Small tables have them from the first write on.
     """
 
     def __init__(self, columns: slice, slots_end: int, block_bits: int) -> None:

@@ -23,7 +23,7 @@ _PADDING = 16
 """The bytes behind the last string, so that words can be read there; and all lengths of data are multiples of 8."""
 _HEAP_COMPACTED_FROM_BYTES = 1 << 20
 _GATHERED_BYTES = 256 * 1024
-"""About so many bytes of strings are gathered at once: that takes an index of 8 bytes for each."""
+"""About the number of bytes of strings to gather at once. Each byte needs an index of 8 bytes."""
 
 
 def mixed(hashes: Hashes | None, words: npt.NDArray[Any]) -> Hashes:
@@ -73,8 +73,8 @@ class KeyColumn(ABC):
 
     @abstractmethod
     def matches(self, arrays: Sequence[Array], slots: Slots, given: Any, rows: Rows | None) -> npt.NDArray[np.bool_]:
-        """Return whether the key of each slot, which has one, equals that of its row. `given` is the result of `rows`
-        for the batch.
+        """Return whether the key of each slot, which has one, equals the key of its row. `given` is the result of
+        `rows` for the batch.
         """
 
     @abstractmethod
@@ -186,7 +186,7 @@ class BytesRows(KeyRows):
 
 _FIRST_WORDS = 2
 _ALL_AT_ONCE_BYTES = 8 * _FIRST_WORDS
-"""Longer strings are picked out: one of them shall not cost as much as if all were."""
+"""Longer strings are handled separately. Without this: one long string makes all others as slow."""
 
 
 def common_length(lengths: Array) -> int:
@@ -251,7 +251,7 @@ def _equal(data: Array, starts: Array, lengths: Array, data2: Array, starts2: Ar
     equal: Array = lengths == lengths2
     length = common_length(lengths)
     if length > _ALL_AT_ONCE_BYTES and equal.all():
-        # NumPy drops zeros at the end, but from both of one length.
+        # NumPy ignores zeros at the end of a string, which cannot make strings of one length equal that are not.
         pair = (strings_at(d, s, length).view(f"S{length}").ravel() for d, s in ((data, starts), (data2, starts2)))
         same: Array = next(pair) == next(pair)
         return same

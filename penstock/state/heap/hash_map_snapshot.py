@@ -35,7 +35,7 @@ _Columns = tuple[list[Any], list[int], list[Any]]
 
 
 class TableAtBarrier(NamedTuple):
-    """Holds one table at a barrier: all of it, or what has changed. `schema`: of the batches that are written.
+    """Holds one table at a barrier: all of it, or what has changed. `schema`: the schema of the written batches.
     `described`: the state's name, for messages. Of all is left out what was last used at `expired_ms` or before; None:
     nothing.
     """

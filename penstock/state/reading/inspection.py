@@ -36,8 +36,8 @@ class LargeKey:
 
 @dataclass(frozen=True)
 class KeyedStateSummary:
-    """Sums up a keyed state. `keys_of_group` and `bytes_of_group`: by key group, without compression. `classes`: those
-    of a sample of pickled values.
+    """Sums up a keyed state. `keys_of_group` and `bytes_of_group`: by key group, without compression. `classes`: the
+    classes of a sample of pickled values.
     """
 
     state: StateOfCheckpoint

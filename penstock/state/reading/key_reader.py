@@ -131,7 +131,8 @@ def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint
 
 
 def _payloads(keys: pa.Array, head: int, tail: int = 0) -> pa.Array:
-    """Return the keys without so many bytes at their beginning and end. Arrow's `binary_slice` fails for short ones."""
+    """Return the keys without `head` bytes at the beginning and `tail` at the end. Arrow's `binary_slice` fails for
+    short ones."""
     offsets, data = _buffers(keys)
     starts, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
     is_payload = np.ones(offsets[-1] - offsets[0], np.bool_)

@@ -36,7 +36,7 @@ class MissingClass:
         self.state = state
 
     def append(self, item: Any) -> None:
-        """Keep an item of what was a list."""
+        """Keep an item of a former list."""
         self.state = [*(self.state or []), item]
 
     def extend(self, items: Any) -> None:

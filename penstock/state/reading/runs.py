@@ -21,8 +21,8 @@ from penstock.storage.segments import read_range
 from penstock.storage.store import ObjectStore
 
 REMEMBERED_BYTES_MAX = 256 * 1024 * 1024
-"""The most bytes that are remembered of what overrides earlier runs; if there are more, fewer key groups are read at a
-time."""
+"""The most bytes of keys to remember that override entries of earlier runs. If there are more, fewer key groups are
+read at a time."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SubtaskRuns:
 
 @dataclass(frozen=True)
 class StoredRuns:
-    """Holds all runs of one keyed state. `paths`: of the segments, by their numbers."""
+    """Holds all runs of one keyed state. `paths`: the paths of the segments, by their numbers."""
 
     operator_name: str
     schema: StateSchema

@@ -21,7 +21,7 @@ from penstock.state.stored_keys import OF_WINDOW
 from penstock.storage.store import ObjectStore
 
 _LOOKED_AT_BYTES = 16 * 1024 * 1024
-"""Ranges of so many bytes are looked at to find out how keys without a declared type are shown."""
+"""The number of bytes of ranges to read, at most, to choose a form for keys without a declared type."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def _equal_lists(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _elements_of(rows: npt.NDArray[np.intp], offsets: Sizes) -> Sizes:
-    """Return the numbers of the elements of these lists, in order."""
+    """Return the indexes of the elements of these lists, in order."""
     lengths = offsets[rows + 1] - offsets[rows]
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

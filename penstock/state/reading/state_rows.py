@@ -43,7 +43,7 @@ class StateRows:
     store: ObjectStore = field(repr=False)
     runs: StoredRuns
     new_arrange: Callable[[], Arrange] = field(repr=False)
-    """Makes what turns stored batches into those of a reader; one for each reader."""
+    """Makes the function that converts stored batches to a reader's batches; one for each reader."""
 
     @property
     def described(self) -> str:
@@ -194,8 +194,8 @@ class Timers:
 
 @dataclass(frozen=True)
 class Windows:
-    """Makes rows (key, key_group, window_start, window_end, value) of the contents of windows. `length_ms`: of each
-    window; None: they differ, and no `window_end` is known."""
+    """Makes rows (key, key_group, window_start, window_end, value) of the contents of windows. `length_ms`: the length
+    of each window; None: they differ, and no `window_end` is known."""
 
     keys: ShownKeys
     length_ms: int | None

@@ -21,8 +21,8 @@ _ENTRIES_AT_ONCE = 1024
 
 
 class BulkLoad:
-    """Restores the entries of one state. `name`: of its files, unique in the database's directory. Call `finish` at the
-    end. Raises `StateError` where the disk does not take what is written.
+    """Restores the entries of one state. `name`: the beginning of its file names, unique in the database's directory.
+    Call `finish` at the end. Raises `StateError` where the disk does not take what is written.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -55,7 +55,7 @@ class BulkLoad:
         self._database.write(Batch([], [], keys))
 
     def finish(self) -> None:
-        """Let the database have all that was restored so far."""
+        """Hand the entries restored so far over to the database."""
         if self._file is not None:
             self._file.add(self._keys, self._values)
             self._file.finish()
@@ -113,7 +113,7 @@ class SortedFile:
             raise self._failure(error) from error
 
     def ingest(self) -> None:
-        """Let the database have the entries of the finished file, all at once: they override what it has."""
+        """Hand the entries of the finished file over to the database, all at once. They override older ones."""
         try:
             self._database.ingest(self._path)
         except Exception as error:

@@ -30,15 +30,15 @@ from penstock.state.rocksdb.database import View
 _PARTS_MAX = 128
 """With more of them a checkpoint takes long, as each part is looked up in all newer ones."""
 _SPARSE = 8
-"""If fewer than one key in so many has changed, only the changed keys of a table are kept."""
+"""If fewer than one key in this number has changed, only the changed keys of a table are kept."""
 _LIMIT_TIMES = 2
-"""So many times as many keys as may be noted are kept while they are being merged."""
+"""While keys are being merged, this multiple of the largest number of noted keys is kept."""
 _CHANGED_AT = pa.field("changed_at", pa.int32())
 """The column of merged entries with the times in which they have changed. It is behind the values."""
 
 
 class ColumnChanges:
-    """Tracks the changes of one state. `schema`: of batches of its entries."""
+    """Tracks the changes of one state. `schema`: the schema of batches of its entries."""
 
     def __init__(self, declared: StateSchema, schema: pa.Schema, changes: Changes) -> None:
         self.removed = RemovedKeys()
@@ -58,7 +58,7 @@ class ColumnChanges:
         self._forgotten.add(table, self._changes.begin_time(), self._changes.oldest)
 
     def begin_time(self) -> None:
-        """Begin the time after a snapshot: of what is older, some is not asked for any more."""
+        """Begin the time after a snapshot, and drop the older changes that nobody will ask for any more."""
         self.removed.forget(self._changes.oldest)
         self._forgotten.begin_time(self._changes.oldest)
 
@@ -73,7 +73,7 @@ class ColumnChanges:
 
 class ChangedColumns:
     """Holds the recent table of a state (`recent`: its view), the forgotten ones with what has changed since, and the
-    keys that were removed. `schema`: of batches of entries.
+    keys that were removed. `schema`: the schema of batches of entries.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ChangedEntries(Protocol):
 
 
 class EntriesOfTable:
-    """Reads entries of a view of a table. `schema`: of the batches."""
+    """Reads entries of a view of a table. `schema`: the schema of the batches."""
 
     def __init__(self, view: TableView, schema: pa.Schema) -> None:
         self._view = view
@@ -181,8 +181,8 @@ class ForgottenPart:
 
 
 class ForgottenChanges(ChangeLog[ForgottenPart]):
-    """Holds the parts of one state, the oldest first. `schema`: of batches of its entries, `deleted_schema` of keys
-    that were removed; `removed`: these.
+    """Holds the parts of one state, the oldest first. `schema`: the schema of batches of its entries; `deleted_schema`:
+    the schema of batches of removed keys; `removed`: these.
     """
 
     def __init__(self, schema: pa.Schema, deleted_schema: pa.Schema, removed: RemovedKeys) -> None:
@@ -200,8 +200,8 @@ class ForgottenChanges(ChangeLog[ForgottenPart]):
         self.forget(oldest)
 
     def add(self, table: ColumnTable, number: int, oldest: int) -> None:
-        """Keep a table as it is; only removed keys may be removed from it. `number`: of the time that ends with it;
-        `oldest`: of the time, and those before, of which nobody will ask what has changed.
+        """Keep a table as it is; only removed keys may be removed from it. `number`: the number of the time that ends
+        with it; `oldest`: of the time, and those before, of which nobody will ask what has changed.
         """
         if self._is_given_up:
             self.known_after = number

@@ -35,8 +35,8 @@ _BEHIND_KEY_GROUPS = b"\xff\xff"
 
 
 class ColumnCodec:
-    """Converts between columns and what the database has. `prefix`: of the keys. If `windowed`, the last key column is
-    a window's start.
+    """Converts between columns and the keys and values of the database. `prefix`: the first bytes of all keys. If
+    `windowed`, the last key column is a window's start.
     """
 
     def __init__(self, prefix: bytes, keys: pa.Schema, values: Sequence[ValueColumn], windowed: bool) -> None:

@@ -34,7 +34,7 @@ _MEMTABLE_BLOOM_RATIO = 0.1
 PREFIX_BYTES = 2
 """The bytes that the number of its state takes at the beginning of a key."""
 _END = b"\xff" * 16
-"""Behind the prefix: no key has so many of these bytes there, so it comes behind all of them."""
+"""Follows a prefix: no key has 16 of these bytes there, so the result sorts behind all keys of the prefix."""
 _DISK_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 MAKE_ROOM = "make room there, or name directories of a larger disk with state.backend.rocksdb.localdir"
 INSTALL = "pip install 'penstock[rocksdb]'"
@@ -45,7 +45,7 @@ Entry = tuple[bytes, bytes]
 
 
 def behind_state(prefix: bytes) -> bytes:
-    """Return a key that is behind all of a state."""
+    """Return a key that sorts behind all keys of a state."""
     return prefix[:PREFIX_BYTES] + _END
 
 

@@ -256,8 +256,8 @@ class DatabaseCopies:
     # ---- restoring ----------------------------------------------------------------------------------------------
 
     def open_best(self) -> OpenedCopy:
-        """Open the database with the copy that has most of what is to be restored; with none if there is no sound one.
-        Called before anything is in the database.
+        """Open the database with the copy that contains most of the state to restore; with none if there is no sound
+        one. Called before anything is in the database.
         """
         runs = self._by_state()
         found = [copy for path in self._backup.databases() if (copy := self._read(path, runs)) is not None]

@@ -32,8 +32,8 @@ _INT64_END = 2**63
 
 
 class DiskColumnTable:
-    """Implements `KeyedTable`, and `WindowTable` if it is `windowed`. `stream_schema`: of the batches that snapshots
-    write. `changes`: numbers the times in which entries change; None: checkpoints are not incremental.
+    """Implements `KeyedTable`, and `WindowTable` if it is `windowed`. `stream_schema`: the schema of the batches that
+    snapshots write. `changes`: numbers the times in which entries change; None: checkpoints are not incremental.
     """
 
     def __init__(

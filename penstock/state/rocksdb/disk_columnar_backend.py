@@ -43,7 +43,7 @@ class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
         self._local = LocalState(settings, self._operator_names, self._changes)
 
     def snapshot(self, checkpoint_id: int = 0, predecessor_id: int | None = None) -> StateSnapshot:
-        """Return a view of what is on disk, where what has changed lately is written first. Raises `StateError`."""
+        """Return a view of the state on disk, after writing the newest changes to it. Raises `StateError`."""
         tables = list(self._tables.values())
         for table in tables:
             table.flush()

@@ -95,8 +95,8 @@ class DiskBucket:
 
 
 class DiskTable:
-    """Holds the entries of one state. `prefix`: of its keys in the database. `described`: for messages. `changes`:
-    notes keys; None: checkpoints are not incremental.
+    """Holds the entries of one state. `prefix`: the prefix of its keys in the database. `described`: for messages.
+    `changes`: notes keys; None: checkpoints are not incremental.
 
     `recent` has the objects in use: of entries read or written lately, None where there is no entry; `touched` the key
     groups of those that may differ from the database.
@@ -345,7 +345,7 @@ def _key_columns(keys: Sequence[bytes]) -> list[pa.Array]:
 
 
 def stored_keys(prefix: bytes, entries: pa.RecordBatch) -> list[bytes]:
-    """Return the keys of restored entries in the database's form. `prefix`: of their state."""
+    """Return the keys of restored entries in the database's form. `prefix`: the prefix of their state."""
     starts = np.empty(entries.num_rows, np.dtype([("state", f"V{PREFIX_BYTES}"), ("key_group", ">u2")]))
     starts["state"] = np.void(prefix)
     starts["key_group"] = entries.column(KEY_GROUP_COLUMN).to_numpy()

@@ -161,7 +161,7 @@ class LazyRestore:
                 state.need(key for key in keys if key.startswith(prefix))
 
     def state_of(self, prefix: bytes) -> LazyState | None:
-        """Return the state whose keys begin so, if some of it is missing."""
+        """Return the state whose keys begin with `prefix`, if a part of it is not loaded yet."""
         return self._states.get(prefix)
 
     # ---- what is shown ------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class LocalState:
 
     @property
     def is_loading(self) -> bool:
-        """Return whether some of what was restored is not in the database yet."""
+        """Return whether a part of the restored state is not in the database yet."""
         return self._lazy is not None and self._lazy.is_loading
 
     def write(self, batch: Batch) -> None:

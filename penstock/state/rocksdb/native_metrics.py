@@ -9,8 +9,8 @@ from penstock.common.options.rocksdb_metrics import NATIVE_METRICS
 
 
 class NativeMetrics:
-    """Reads the figures of one database. `names`: those of the options, behind their prefix; `options`: those that the
-    database will be opened with.
+    """Reads the figures of one database. `names`: the names of the options, without their prefix; `options`: the
+    RocksDB options that the database will be opened with.
     """
 
     def __init__(self, names: Iterable[str], options: Any) -> None:

@@ -35,7 +35,7 @@ from penstock.state.unpickling import unpickled
 _TOUCHED_MAX = 1024
 """With more entries than this a batch is written: so long a snapshot stops the subtask at most."""
 _READS_AHEAD_AGAIN_EVERY = 64
-"""So many slices are read ahead before it is measured again whether that is worth it."""
+"""After this number of slices, the backend measures again whether reading ahead pays."""
 _LOADS_WORTH_READING_AHEAD = 16
 _CLEANUP_PACE = Pace(per_access=2, at_once=64, share_of_ttl=0.25)
 """With it a scan is worth what it costs to begin, and the state is scanned four times in a time to live at most."""

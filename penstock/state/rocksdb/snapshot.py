@@ -39,7 +39,7 @@ class ChangedState(Protocol):
 
 
 class StoredTable(Protocol):
-    """Holds the entries of one state. `prefix`: of its keys in the database."""
+    """Holds the entries of one state. `prefix`: the prefix of its keys in the database."""
 
     schema: StateSchema
     prefix: bytes
@@ -127,7 +127,7 @@ def encoded_runs(
 
 
 def _next_of(entries: Iterator[Entry], entries_max: int, bytes_max: int) -> list[Entry]:
-    """Return the next entries, so many at most, or as many as have so many bytes."""
+    """Return the next entries: at most `entries_max`, and none after their values have reached `bytes_max`."""
     taken: list[Entry] = []
     size_bytes = 0
     for entry in entries:

@@ -19,7 +19,7 @@ _NONE = b""
 
 
 def check_type(found: ColumnType, kind: AvroType, where: str) -> None:
-    """Check that values of a type can be written as those of a schema.
+    """Check that values of a type can be written with a schema.
 
     Args:
         found: The type of the values.

@@ -44,7 +44,7 @@ class AvroType:
     """Describes values of one place in a schema.
 
     `kind` is Avro's name. A union of null and one other type is the other type: `value_branch` and `null_branch` are
-    the numbers of both in it, None without a union or without null.
+    the branch numbers of the type and of null in the union; None if there is none.
     """
 
     kind: str

@@ -109,7 +109,7 @@ class _RegistryRows(MessageDecoder):
         return decode_records(self._schema.record, self._converted(messages, written, schema_id))
 
     def _why_other(self, written: AvroSchema, schema_id: int) -> str | None:
-        """Return why values of a schema would be read as others; None if they are not."""
+        """Return the reason for which values of a schema would be read with another meaning; None if there is none."""
         if schema_id not in self._why:
             try:
                 self._why[schema_id] = other_unit(self._schema.record, written.record)

@@ -141,7 +141,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class SchemaRegistry:
-    """Asks for schemas by their ids, and for the ids of schemas. What was answered is not asked again."""
+    """Asks for schemas by their ids, and for the ids of schemas. Caches the answers."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings

@@ -38,7 +38,7 @@ _NOT_FOR_ARROW = re.compile(rb'\.[0-9]*0"|[0-9]{36}|[:,\[]\s*"?[-+]?[0-9.]+[eE]\
 """Matches what Arrow's decimals do not show as it was: zeros at the end of a text, and numbers that may have more
 digits than they have, which become other numbers without a word."""
 _BATCHES_BY_VALUE = 64
-"""So many batches are read value by value behind one that Arrow refuses, before it is asked again."""
+"""The number of batches that are read value by value after Arrow has refused one. Then Arrow is tried again."""
 
 
 class JsonLinesFormat(FileReadFormat):

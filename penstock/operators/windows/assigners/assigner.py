@@ -65,8 +65,8 @@ class Assigner(ABC):
         return (self.start_of(timestamp_ms),)
 
     def pane_of(self, timestamp_ms: int) -> tuple[int, int]:
-        """Return start and end of a time around `timestamp_ms` that lies in the same windows as a whole. Rows come
-        nearly in order, so the operator need not ask for their windows one by one.
+        """Return start and end of the pane that contains `timestamp_ms`. Rows come nearly in order, so the operator
+        computes windows once per pane instead of once per row.
         """
         start = self.start_of(timestamp_ms)
         return start, self.end_of(start)
