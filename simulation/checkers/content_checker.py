@@ -52,7 +52,7 @@ class ContentChecker:
     overridden: Overridden = field(default_factory=set)
 
     def check_content(self, what: str, graph: JobGraph, metadata: Metadata, directory: str) -> None:
-        """Check the metadata and segments in a directory: all there, in full length, and what they should be."""
+        """Check the metadata and segments in a directory: all exist, in full length, with the right contents."""
         segments: list[_Content] = []
         for segment in metadata.segments:
             content = self.shared.objects.get(f"{directory}/{segment.path}")

@@ -33,7 +33,7 @@ class LogChecker(ContentChecker):
     draining: int = 0
     """Checkpoints that were triggered while the job drained."""
     candidates: dict[str, list[JobGraph]] = field(default_factory=dict)
-    """The graphs that each incarnation of a driver may run: what it began with, and what was ordered from it."""
+    """The graphs that each incarnation of a driver may run: its first graph, and the ones that users ordered."""
     uneven: list[Metadata] = field(default_factory=list)
     """Checkpoints that are restored in two steps at another parallelism: receivers of a broadcast had read different
     rows."""

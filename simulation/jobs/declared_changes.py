@@ -138,7 +138,7 @@ class Expire(f.Busy, KeyedProcessFunction):
 
     def _judge(self, kept: dict[str, list[Entry]], what: str, found: list[int], now_ms: int) -> None:
         """Compare the found entries with the written ones: all that has not expired, and nothing that has, unless it
-        may be seen. Then note what the read leaves.
+        may be seen. Then note the entries that the read leaves.
         """
         entries = kept.get(what, [])
         unexpired = _younger(entries, now_ms - self.ttl_ms)

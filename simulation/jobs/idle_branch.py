@@ -40,7 +40,7 @@ HOLD_UP = ("pause_slot", "pause_driver", "suspend_slot", "suspend_driver", "cloc
 
 
 def without_hold_ups(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the faults that let every process continue or end it."""
+    """Return the faults that hold no process up: they end it, or leave it running."""
     return tuple("take_over_awake" if kind == "take_over" else kind for kind in kinds if kind not in HOLD_UP)
 
 

@@ -1,4 +1,4 @@
-"""Describes a stream while it is declared, and what has to come out of it."""
+"""Describes a stream while it is declared, and its expected rows."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def join_sessions(job: WorkloadBuilder, before: Stream, gap_ms: int | None = Non
 
 
 def sessions(rows: tuple[Row, ...], clock: clocks.Clock, gap_ms: int) -> tuple[Row, ...]:
-    """Return the results of all sessions: those of a key are cut where two times are further apart than the gap."""
+    """Return the results of all sessions. A key's session ends where two timestamps are further apart than the gap."""
     of_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         of_key[row[2]].append((clock(row), row[1]))

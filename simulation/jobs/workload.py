@@ -39,7 +39,7 @@ PARTITIONERS = ("rebalance", "rescale", "shuffle", "broadcast", "global", "custo
 
 @dataclass(frozen=True)
 class _Program:
-    """Holds a driver's program: its graph, its parallelisms, and what its program declared."""
+    """Holds a driver's program: its graph, its parallelisms, and the program's declarations."""
 
     graph: GraphState | None
     levels: list[int]

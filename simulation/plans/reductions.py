@@ -37,7 +37,7 @@ def _is_timed(plan: Plan) -> bool:
 
 
 def lists_of(plan: Plan) -> Iterator[tuple[str, list[Any], Callable[[Plan, list[Any]], Plan | None]]]:
-    """Yield the lists of a plan: their name, their items, and what makes a plan with some of these items only."""
+    """Yield the lists of a plan: the name, the items, and a function that makes the plan with some items only."""
     yield "steps", list(range(len(plan.steps))), lambda now, rest: _with_steps(now, plan.steps, set(rest))
     if plan.faults.count:
         yield "faults", list(range(plan.faults.count)), lambda now, rest: _with_faults(now, count=len(rest))

@@ -22,8 +22,8 @@ _BOTH_KINDS = (
 class GraphChangesAtEveryResume(Rescaled):
     """Operators are inserted and removed, chains broken and joined, at other parallelisms, again and again. From a
     checkpoint without rows on the edges that vanish, the job continues as if nothing had happened: state, timers and
-    what a sink's writer holds are found again, and time starts where the operators above had been. With rows there, the
-    graph is refused, and the previous one continues.
+    the rows that a sink's writer holds are found again, and time starts where the operators above had been. With rows
+    there, the graph is refused, and the previous one continues.
     """
 
     rules = ("3.7",)

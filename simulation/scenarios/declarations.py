@@ -12,7 +12,7 @@ from simulation.world.pace import Pace
 
 class DeclaredTypesChangeAtEveryResume(Rescaled):
     """Rows in state gain fields and lose others, numbers become wider, and the backend is another one, again and again;
-    checkpoints between are incremental. What both types have keeps its value, and what was added is empty."""
+    checkpoints between are incremental. Fields that both types have keep their values, and added fields are empty."""
 
     section = 8
     rules = ("8.5",)

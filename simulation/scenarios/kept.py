@@ -1,4 +1,4 @@
-"""Tests section 8: state that is not asked for over restarts, and what functions keep next to their state."""
+"""Tests section 8: state that nobody asks for over restarts, and attributes that functions keep next to their state."""
 
 from __future__ import annotations
 

@@ -53,8 +53,9 @@ class ReplyOfTheLogIsLost(Scenario):
 
 
 class DriverKilledBeforeCommit(Scenario):
-    """A committable in flight when the checkpoint completes is lost, or committed a checkpoint late. The driver dies
-    with the log entry applied and nothing told: the next one commits from the metadata, and commits nothing twice."""
+    """The driver dies after the log entry was written, and before it has committed anything. The next driver commits
+    from the metadata, and commits nothing twice. Without this: a committable in flight is lost, or committed a
+    checkpoint late."""
 
     section = 11
     rules = ("11.10a", "11.10b", "11.20")

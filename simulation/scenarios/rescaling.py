@@ -207,7 +207,7 @@ class ASavepointOutlivesItsGeneration(Rescaled):
 
 class CancelledAndResumed(Scenario):
     """A job is cancelled with rows in flight, keeps its newest checkpoint, and is resumed at other parallelisms, again
-    and again: what was committed before and what comes after are the output of one run."""
+    and again: the output before and after is the output of one run."""
 
     section = 3
     rules = ("3.2",)

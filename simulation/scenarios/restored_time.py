@@ -1,4 +1,4 @@
-"""Tests section 5: the time that a subtask resumes at, and what waits there for the next watermark."""
+"""Tests section 5: the event time at which a subtask resumes, and the timers that wait for the next watermark."""
 
 from __future__ import annotations
 

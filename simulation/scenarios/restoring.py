@@ -1,4 +1,4 @@
-"""Tests sections 3 and 5: restoring at the same parallelism, and what watermarks do meanwhile."""
+"""Tests sections 3 and 5: restoring at the same parallelism, and watermarks meanwhile."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from simulation.world.pace import SAVEPOINT_ROOT, Pace
 
 
 class StopTakesNothingBehindItsSnapshot(Scenario):
-    """A subtask that continues behind the snapshot of a stop emits what nobody commits, and what a sink without
-    transactions shows twice. From its snapshot on it takes no row, until the job ends or the savepoint has failed."""
+    """A subtask that continued behind the snapshot of a stop would emit rows that nobody commits, and that a sink
+    without transactions shows twice. From its snapshot on it takes no row, until the job ends or the savepoint has
+    failed."""
 
     section = 9
     rules = ("9.3a",)
@@ -281,7 +282,7 @@ class SavepointDirectoryIsRemoved(_WithoutRoom):
 
 
 class SavepointNameIsTaken(Scenario):
-    """The names that are drawn first for a savepoint are those of directories in which somebody else's savepoints lie.
+    """The first names that are drawn for a savepoint belong to directories of somebody else's savepoints.
     Written into one of them, it would find that the metadata exist, fail, and delete what is there."""
 
     section = 11

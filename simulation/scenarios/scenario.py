@@ -43,8 +43,8 @@ TIMEOUT = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "2 
 
 
 class Scenario:
-    """Runs a schedule once. The class's docstring describes the schedule; `section` is that of the protocol's rules.
-    `rules`: the numbers of those that it proves, with the letter of the schedule if a rule has several."""
+    """Runs a schedule once. The class's docstring describes the schedule; `section`: the section of PROTOCOL.md.
+    `rules`: the numbers of the rules that the schedule proves, with its letter if a rule has several schedules."""
 
     section: ClassVar[int]
     rules: ClassVar[tuple[str, ...]] = ()

@@ -71,9 +71,9 @@ class TwoFreshStarts(_LongJob):
 
 
 class ListLacksTheNewestEntry(DriverPausedAcrossAShortening):
-    """A driver sleeps across a shortening, as above, and what it lists behind a creation is what it listed before,
-    because a client has kept that. Such a list lacks the driver's own entry, so it proves nothing about the position,
-    and the driver lists again."""
+    """A driver sleeps across a shortening, as above, and its list after a creation is the one from before, because a
+    client has cached it. Such a list lacks the driver's own entry, so it proves nothing about the position, and the
+    driver lists again."""
 
     rules = ("11.6",)
     LACKING_MAX = 2
@@ -179,7 +179,7 @@ class TakeoverWhileTheLogIsShortened(_LongJob):
 
 class ShorteningOnAFullDisk(_LongJob):
     """The disk is full again and again: entries are refused, and so is the deletion of older ones. The log stays
-    readable, and what could not be deleted is deleted later."""
+    readable, and entries that could not be deleted are deleted later."""
 
     rules = ("11.4",)
 

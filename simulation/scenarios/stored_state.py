@@ -179,9 +179,9 @@ class StoredStateIsDealtOutAgain(Rescaled):
 
 
 class StorageStaysWithinTwiceOfWhatLives(Scenario):
-    """Each checkpoint stores a few large states that change all the time, and some keys that never change again. Named
-    for ever because of these, each segment stays, and storage grows with the number of checkpoints. A slot names at
-    least half of the earlier segments that it keeps; and the state of this job only grows."""
+    """Each checkpoint stores a few large states that change all the time, and some keys that never change again. If the
+    unchanged keys kept their segments for ever, storage would grow with the number of checkpoints. So a slot names at
+    least half of the bytes of the earlier segments that it keeps. The state of this job only grows."""
 
     section = 11
     rules = ("11.18c",)

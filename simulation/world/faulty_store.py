@@ -48,7 +48,7 @@ class SharedObjects:
 
 @dataclass(frozen=True)
 class StoreFaults:
-    """Holds the shares of calls that report a failure: `refused` ones are not executed, those of `reply_lost` are. Each
+    """Holds the shares of calls that report a failure: `refused` calls are not executed, `reply_lost` ones are. Each
     call takes up to `late_ms` before it answers."""
 
     refused: float = 0.0

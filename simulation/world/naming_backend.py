@@ -56,7 +56,7 @@ class NamingBackend(HashMapStateBackend):
 
 
 class NamingSnapshot(HashMapSnapshot):
-    """Holds a view of the state, and what its predecessor has stored."""
+    """Holds a view of the state, and the runs that its predecessor has stored."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ def _checkpoints_of(what: Any) -> tuple[int, ...]:
 
 
 class Story(NamedTuple):
-    """Selects lines: those of a checkpoint, of a vertex's subtasks, of a process. None: of any."""
+    """Selects the lines of a checkpoint, of a vertex's subtasks or of a process. None: of any."""
 
     checkpoint: int | None = None
     vertex: int | None = None

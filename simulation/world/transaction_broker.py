@@ -49,7 +49,7 @@ class TransactionBroker:
         producer.ended = None
 
     def end(self, transactional_id: str, epoch: int, *, commits: bool) -> tuple[End, list[Any]]:
-        """End the transaction that is open now. Returns the answer, and what has become visible by it."""
+        """End the transaction that is open now. Returns the answer, and the records that have become visible."""
         producer = self._producers.get(transactional_id)
         if producer is None:
             return End.UNKNOWN, []
