@@ -38,7 +38,7 @@ def savepoint_folder(path: str) -> str | None:
 
 
 def dispose(path: str) -> tuple[int, list[str]]:
-    """Delete a savepoint. Return how many files were deleted, and what lies in its directory and is none of its own.
+    """Delete a savepoint. Return the number of deleted files, and the names of foreign files in its directory.
 
     Its metadata is deleted last: if this is interrupted, it can be repeated. Raises `StoreError`, before it deletes
     anything, if there is no savepoint.

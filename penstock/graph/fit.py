@@ -102,9 +102,9 @@ def refusal(error: IncompatibleGraph, checkpoint_id: int, give_up: RowsToGiveUp)
 
 
 def without_channel_state(metadata: Metadata, give_up: RowsToGiveUp) -> tuple[Metadata, str | None]:
-    """Return the metadata without the rows in flight that a user gives up, and what is lost, if it is of that
-    checkpoint; else as it is. Raises `IncompatibleGraph` if the checkpoint has no such channel, or if receivers of a
-    broadcast would read different rows.
+    """Return the metadata without the rows in flight that a user gives up, and a description of the loss. The metadata
+    of other checkpoints stay as they are. Raises `IncompatibleGraph` if the checkpoint has no such channel, or if
+    receivers of a broadcast would read different rows.
     """
     if metadata.checkpoint_id != give_up.checkpoint_id:
         return metadata, None

@@ -49,7 +49,7 @@ class Vertex:
     operators: tuple[Operator, ...]
     keyed: bool = False
     max_parallelism_given: bool = False
-    """True if the program says its max parallelism; else that of a checkpoint is kept."""
+    """True if the program sets its max parallelism; else a checkpoint's max parallelism is kept."""
 
     @property
     def uid(self) -> str:

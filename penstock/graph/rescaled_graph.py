@@ -15,7 +15,7 @@ from penstock.graph.logical import PartitionerKind
 from penstock.protocol.values.metadata import VertexShape
 
 Parallelism = int | Mapping[str, int]
-"""Sets that of the whole job, or of single vertices by the uid, or the name, of one of their operators."""
+"""Sets the parallelism of the whole job, or of single vertices by the uid, or the name, of one of their operators."""
 
 
 class RescaleRefused(ValueError):

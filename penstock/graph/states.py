@@ -165,7 +165,7 @@ def _key_problem(old: VertexShape, now: Vertex, text: str) -> str | None:
 
 
 def are_same_keys(stored: ColumnType | None, declared: ColumnType | None) -> bool:
-    """Return whether equal values of both types are one key. None: unknown, so they may be."""
+    """Return whether equal values of both types are the same key. A type that is None is unknown, so they may be."""
     if stored is None or declared is None or stored == declared:
         return True
     if isinstance(stored, TupleType) and isinstance(declared, TupleType):

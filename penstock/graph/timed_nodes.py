@@ -20,7 +20,8 @@ class Timed(Enum):
 
 
 def strategy_of(node: Node) -> WatermarkStrategy | None:
-    """Return the strategy that gives this operator's rows their time; None: they have that of their inputs, if any."""
+    """Return the strategy that gives this operator's rows their time; None: they have the event time of their inputs,
+    if any."""
     if node.kind is OperatorKind.TIMESTAMPS:
         declared: WatermarkStrategy = node.function
         return declared

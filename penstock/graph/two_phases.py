@@ -25,8 +25,8 @@ _ROWS_COLUMN = "rows"
 @dataclass(frozen=True)
 class PartialAggregates:
     """Describes the first phase: from rows of `given_type` to `row_type`, which has the keys, a column for each
-    aggregate under its name, and `rows_column`, how many rows have been aggregated. The row's event time is any of its
-    slice's.
+    aggregate under its name, and `rows_column`, the number of aggregated rows. Its event time is the event time of any
+    of these rows.
     """
 
     keys: tuple[str, ...]

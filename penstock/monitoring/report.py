@@ -25,7 +25,7 @@ class VertexReport:
     lag_rows: int | None = None
     """Rows that are not read yet; None if the source does not know."""
     connectors: tuple[tuple[str, dict[str, str]], ...] = ()
-    """The sources and sinks of the chain: the name of each, and what it says of itself."""
+    """The sources and sinks of the chain: the name and the description of each."""
     metrics: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Figures of the state backend's own, by subtask and by Flink's names."""
 

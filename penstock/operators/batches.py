@@ -46,7 +46,8 @@ def key_field(declared: DeclaredKey) -> pa.Field:
 
 
 def wire_schema(edge: Edge) -> pa.Schema:
-    """Return the columns of a batch on this edge: the row's, its event time, and what the consumer needs of its key."""
+    """Return the columns of a batch on this edge: the columns of the row, its event time, and the columns of its key
+    that the consumer needs."""
     schema = row_type(edge.type).schema
     partitioner = edge.partitioner
     if edge.timestamped:

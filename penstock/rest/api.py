@@ -350,7 +350,7 @@ def _cancelled(client: JobClient) -> Outcome:
 
 
 def _checkpoint_after_now(job: ServedJob) -> Outcome:
-    """Trigger a checkpoint. Its outcome is that of the first one that is triggered from now on."""
+    """Trigger a checkpoint. The outcome is the outcome of the next checkpoint that is triggered."""
     newest = max((checkpoint.checkpoint_id for checkpoint in job.report.checkpoints), default=-1)
     generation = job.report.generation
     accepted = job.client.trigger_checkpoint()

@@ -20,7 +20,7 @@ class TooManyOperations(Exception):
 
 
 class TriggerIdInUse(Exception):
-    """Signals that a trigger id is that of something else that was asked for."""
+    """Signals that a trigger id belongs to another kind of operation."""
 
 
 @dataclass

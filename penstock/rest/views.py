@@ -54,7 +54,7 @@ def job_details(report: JobReport, started_wall_ms: int, now_wall_ms: int) -> di
 
 
 def checkpoint_statistics(report: JobReport) -> dict[str, Any]:
-    """Show the job's newest checkpoints, newest first, and what they have in common."""
+    """Show the job's newest checkpoints, newest first, with counts and a summary."""
     newest_first = report.checkpoints[::-1]
     shown = [checkpoint_details(checkpoint, report) for checkpoint in newest_first]
     completed = [c for c in newest_first if c.status == "completed"]

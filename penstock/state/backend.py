@@ -192,7 +192,8 @@ class KeyedStateBackend(StateBackend, Protocol):
     """Holds the keyed state of all operators of one subtask. One thread uses it, except for `StateSnapshot`."""
 
     def set_current_key(self, key: Any, key_group: int) -> None:
-        """Set the current key: hashable, and what `penstock.protocol.values.keys.decode` returns for its encoding."""
+        """Set the current key. It is hashable, and equals the result of `penstock.protocol.values.keys.decode` for its
+        encoding."""
 
     def clear_current_key(self) -> None:
         """Let there be no current key: every use of keyed state is an error until one is set."""

@@ -225,7 +225,7 @@ class OperatorStateBackend:
 
     def restore(self, given: Sequence[OperatorPart], kept: Sequence[OperatorPart]) -> None:
         """Set the initial contents of one state. `kept` is stored again as long as nobody asks for the state. Parts may
-        have different types: subtasks that did not ask for the state have kept that of an earlier program."""
+        have different types: subtasks that did not ask for the state have kept the type of an earlier program."""
         for part in given[:1]:
             self._restored[part.operator, part.name] = given, kept
 

@@ -48,7 +48,7 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         self._window_at = CurrentKey()
         self._tables: dict[StateName, TableT] = {}
         self._codecs: dict[StateName, tuple[StateCodec, pa.Schema]] = {}
-        """The codec of each state, with the schema of what it writes."""
+        """The codec of each state, with the schema of its batches."""
         self._handles: dict[StateName, Handle] = {}
         self._cleanups: list[Cleanup] = []
         """The cleanups of the states whose expired entries are removed between slices."""

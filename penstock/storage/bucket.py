@@ -132,7 +132,8 @@ class BucketStore:
         return Found(path, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"] or "")
 
     def _first_byte(self, path: str) -> None:
-        """Ask for an object. If that fails the answer has a body, which says why; that to a head request has none."""
+        """Read an object's first byte. If this fails, the answer has a body with the reason, which the answer to a head
+        request lacks."""
         name = self._name(path)
         self._requests.call("read", path, lambda: self._obstore.get_range(self._client, name, start=0, end=1), bytes)
 

@@ -127,8 +127,8 @@ def _amazon(obstore: Any, bucket: RemoteLocation, settings: StoreSettings) -> tu
 
 
 def _amazon_credentials() -> Callable[[], Mapping[str, Any]] | None:
-    """Return the provider of credentials that obstore does not find itself: those of ~/.aws and, with boto3, all that
-    it knows, as single sign-on.
+    """Return the provider of credentials that obstore does not find itself: credentials in ~/.aws and, with boto3, all
+    of its sources, such as single sign-on.
     """
     own = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
            "AWS_CONTAINER_CREDENTIALS_FULL_URI")  # fmt: skip

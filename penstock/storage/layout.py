@@ -36,7 +36,8 @@ _LOG = re.compile(rf"{LOG_FOLDER}/(\d{{20}})")
 
 
 class SegmentName(NamedTuple):
-    """Describes a segment's name. `random` tells apart those of one slot and checkpoint. `incarnation`: a driver's."""
+    """Describes a segment's name. `random` distinguishes the segments of one slot and checkpoint. `incarnation`: the
+    driver's incarnation."""
 
     generation: Generation
     incarnation: str

@@ -1,4 +1,4 @@
-"""Defines which of RocksDB's own figures are shown, by Flink's names."""
+"""Lists RocksDB's own metrics that a job reports, under Flink's names."""
 
 from __future__ import annotations
 

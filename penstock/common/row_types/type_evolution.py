@@ -97,7 +97,8 @@ def _unchanged(array: pa.Array) -> pa.Array:
 
 
 def _widening(stored: ColumnType, declared: ColumnType) -> Convert | None:
-    """Return the conversion of a number to a type that holds all numbers of its own; None if the other does not."""
+    """Return the conversion of numbers to a type that holds all numbers of the stored type; None if the declared one
+    does not."""
     if stored in _WHOLE:
         if declared in _WHOLE[_WHOLE.index(stored) :] or declared in (scalars.BIG_INT, scalars.BIG_DEC):
             return lambda array: array.cast(declared.arrow_type)

@@ -1,4 +1,4 @@
-"""Defines the errors of connectors: what cannot be read or written, and what no restart can repair."""
+"""Defines the errors of connectors: unreadable input, refused output, and faults that no restart repairs."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class BucketAssigner(ABC):
         return _Columns(columns, keep_columns)
 
     def written_type(self, input_type: TypeInformation | None) -> TypeInformation | None:
-        """Return the type of what is written of a row. Raises `SinkError` if rows of this type have no bucket.
+        """Return the type of the written part of a row. Raises `SinkError` if rows of this type have no bucket.
 
         Args:
             input_type: The type of the stream's rows, or None.

@@ -1,4 +1,4 @@
-"""Writes the parts of a file sink: open ones, those that wait to be joined, and what a barrier makes of them."""
+"""Writes the parts of a file sink: open parts, parts that wait to be joined, and pending parts after a barrier."""
 
 from __future__ import annotations
 

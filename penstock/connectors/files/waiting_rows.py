@@ -19,7 +19,7 @@ class _Bucket:
 
 
 class WaitingRows:
-    """Holds rows by bucket, in their order. `size_bytes` is that of all."""
+    """Holds rows by bucket, in their order. `size_bytes` is the size of all of them."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}

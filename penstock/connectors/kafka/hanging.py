@@ -105,7 +105,7 @@ class HangingTransactions:
         self._until_closed(owned, lambda view, it: committed or was_committed(view, it))
 
     def await_aborted(self, ids: Mapping[int, str], topics: Collection[str]) -> None:
-        """Wait until nothing of producers that do not live any more is open; fence them.
+        """Fence producers that do not live any more, and wait until none of their transactions is open.
 
         A partition without a leader is left to the next attempt: nobody can read there now.
 
@@ -129,9 +129,9 @@ class HangingTransactions:
         commits: Callable[[CoordinatorView | None, OpenTransaction], bool],
         on_open: Callable[[str], None] | None = None,
     ) -> None:
-        """Look at partitions until they have nothing open of their owners, whose ids `owned` returns.
+        """Ask the partitions repeatedly, until `owned` returns no open transaction.
 
-        A transaction hangs if it is open, over for its coordinator later, and still open after that.
+        A transaction hangs if a partition still shows it open after its coordinator has reported its end.
         """
         deadline, pause_s = time.monotonic() + ANSWER_LIMIT_S, _PAUSE_S
         over: dict[OpenTransaction, CoordinatorView | None] = {}

@@ -205,7 +205,7 @@ def _store(kind: str, *names: str) -> Callable[[str, Properties], Translated]:
 
 
 def _kinit(value: str, _: Properties) -> Translated:
-    """Translate Java's, which is a path, to nothing: librdkafka's is the whole command."""
+    """Translate `sasl.kerberos.kinit.cmd`: drop Java's value, a path, because librdkafka takes a whole command."""
     return {"sasl.kerberos.kinit.cmd": value} if " " in value.strip() or "%" in value else {}
 
 

@@ -1,5 +1,5 @@
-"""Implements aggregates per key: rolling ones, with an output row for each input row, and what they share with
-windows.
+"""Implements aggregates per key: rolling ones, with an output row for each input row, and the parts that they share
+with windows.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class PartialAggregator:
             if a.function == "sum" and spec.given_type.schema.field(a.column).type.bit_width == 64
         ]
         self._pause_batches = 1
-        """The length of the next pause: twice that of the one before, as long as keys hardly repeat."""
+        """The length of the next pause. It doubles each time, as long as keys hardly repeat."""
         self._paused_rows = 0
         """The number of rows that pass ungrouped before grouping is tried again."""
         used = [*spec.keys, *(a.column for a in spec.aggregates if a.column is not None), TIMESTAMP_COLUMN]

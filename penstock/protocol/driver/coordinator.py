@@ -746,7 +746,7 @@ class CheckpointCoordinator:
         return self._after_abort(self.pending.on_not_published(checkpoint_id, reason, detail, now_ms), now_ms)
 
     def _after_abort(self, effects: list[CheckpointEffect], now_ms: float) -> list[CheckpointEffect]:
-        """Return `effects`, and what follows from the checkpoint that they abort, if they do."""
+        """Return `effects`, followed by the consequences of an aborted checkpoint, if they abort one."""
         ended = next((effect for effect in effects if isinstance(effect, CheckpointAborted)), None)
         if ended is None:
             return effects

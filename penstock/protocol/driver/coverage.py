@@ -88,7 +88,7 @@ def _output_cut(snapshot: SubtaskSnapshot | None, edge: str) -> OutputCut | None
 
 
 def _intervals(captures: list[ChannelCapture]) -> dict[int, list[Interval]]:
-    """Return the intervals by the other end's subtask."""
+    """Return the intervals by the subtask at the other end of the channel."""
     found: dict[int, list[Interval]] = {}
     for capture in captures:
         found.setdefault(capture.peer, []).extend(_stored(capture))

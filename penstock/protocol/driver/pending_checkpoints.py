@@ -128,8 +128,8 @@ class _Ended:
 
 
 class PendingCheckpoints:
-    """Holds all checkpoints that have not ended, and what is remembered of those that have. `timeout_ms`: until one
-    expires.
+    """Holds all checkpoints that have not ended, and what is remembered of those that have. `timeout_ms`: the time
+    after which one expires.
     """
 
     def __init__(self, timeout_ms: float, story: Story) -> None:

@@ -196,7 +196,8 @@ class Rescaling:
         return self._gather_by_ms if self.phase is RescalePhase.GATHERING else None
 
     def on_ordered(self, rescale: Rescale, now: Situation, now_ms: float) -> list[RescalingEffect]:
-        """Begin, or queue behind the one that is under way. A restore comes before all that have no checkpoint yet."""
+        """Begin a rescale, or queue it behind the present one. A restore in two steps precedes all rescales that have
+        no checkpoint yet."""
 
         def begin() -> list[RescalingEffect]:
             if rescale.is_restore:
@@ -262,9 +263,9 @@ class Rescaling:
         return self._step("not taken", "the coordinator", now_ms, decide)
 
     def on_refused(self, why: str, now: Situation, now_ms: float) -> list[RescalingEffect]:
-        """Give up a restart: the checkpoint that was taken cannot be restored so, or slots were lost for good. The job
-        restarts from it in other slots than ordered. So it may from another checkpoint, before the second step of a
-        restore."""
+        """Give up a restart, because the checkpoint cannot be restored at the ordered parallelism, or because slots
+        were lost for good. The job restarts from that checkpoint in other slots than ordered. Before the second step of
+        a restore, this may be another checkpoint."""
 
         def decide() -> list[RescalingEffect]:
             is_restore = self.current is not None and self.current.is_restore
@@ -274,7 +275,7 @@ class Rescaling:
         return self._step("refused", "the JobMaster", now_ms, decide)
 
     def end(self, why: str) -> list[RescalingEffect]:
-        """Give up all that are left: the job has ended."""
+        """Give up all remaining rescales: the job has ended."""
         left = [*([] if self.current is None else [self.current]), *self._queue]
         self._queue.clear()
         self.current, self.phase = None, RescalePhase.IDLE

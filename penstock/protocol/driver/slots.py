@@ -537,7 +537,7 @@ class SlotProcesses:
         return effects, cause
 
     def lose(self, process: str, now_ms: float, detail: str = "") -> tuple[list[LifecycleEffect], FailureCause | None]:
-        """Remove a process that has ended, or is given up; the result is that of `follow`."""
+        """Remove a process that has ended, or is given up. Returns the result of `follow`."""
         effects, cause = self.follow(self.roster.lose(process), now_ms, detail)
         self.players.drop(process)
         return effects, cause

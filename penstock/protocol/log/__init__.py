@@ -1,1 +1,1 @@
-"""Decides about the job's log: who may append to it, what counts, and what may be deleted."""
+"""Decides about the job's log: its owner, the entries that count, and the objects that may be deleted."""

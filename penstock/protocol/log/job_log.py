@@ -130,8 +130,8 @@ class JobLog:
         )
 
     def _append_fence(self, fence_at: FenceAt, newest: LogEntry | None, resume: bool) -> Conversation[Fence]:
-        """Append the fence at the first free position behind `newest`. The base, and what is claimed, are those of the
-        entry directly below.
+        """Append the fence at the first free position behind `newest`. It repeats the base and the claim of the entry
+        directly below.
         """
         while True:
             if newest is None:

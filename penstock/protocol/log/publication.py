@@ -1,4 +1,4 @@
-"""Makes checkpoints canonical: the job's log, its fences, and what may be deleted when.
+"""Makes checkpoints canonical: manages the job's log and its fences, and decides when objects may be deleted.
 
 The log is dense from its base on (`job_log`); a position belongs to the driver that created its entry first. A driver
 appends its fence before it reads what to restore, so every older driver loses a position sooner or later, and stops
@@ -384,8 +384,8 @@ class Publication:
         )
 
     def end(self, state: str, keep: bool) -> Conversation[Closed]:
-        """End the job. Prove that this driver still owned it before anything is deleted; return what may be deleted.
-        Raises `PublicationError`.
+        """End the job. Prove that this driver still owned it before anything is deleted. Return the objects that may be
+        deleted. Raises `PublicationError`.
         """
         # 11.12: a job that failed for good keeps its newest checkpoint (`keep`).
         self._step("end", self._after(PublicationState.ENDING))

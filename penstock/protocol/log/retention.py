@@ -2,10 +2,10 @@
 
 A checkpoint names its own metadata and segments, by exact paths: those that it has written, and those of earlier
 checkpoints that hold what has not changed since. An object lives as long as one of those that are kept names it, or a
-pending one may: each has a predecessor, the newest checkpoint in the log when it was triggered, and may name what that
-one names, and nothing else. The predecessor is pinned until the pending one has ended. What nobody needs any more is
-deleted by exact path, after the log entry that no longer retains its checkpoint. What a crash left is found by a sweep,
-which compares what is there with what is named.
+pending one may: each has a predecessor, the newest checkpoint in the log when it was triggered, and may name the
+segments that this predecessor names, and no others. The predecessor is pinned until the pending one has ended. What
+nobody needs any more is deleted by exact path, after the log entry that no longer retains its checkpoint. What a crash
+left is found by a sweep, which compares what is there with what is named.
 
 Nothing here touches a store.
 """
@@ -53,8 +53,8 @@ def named_by(checkpoints: Iterable[Retained]) -> frozenset[str] | None:
 class Retention:
     """Decides the objects of its job that one driver keeps. `retained_max`: the number of newest checkpoints to retain.
 
-    One object knows what is retained and what is pinned, and decides about both at one moment. So there is no moment at
-    which a segment has lost its last retained checkpoint, and a pending one begins to rely on it.
+    One object knows the retained and the pinned checkpoints, and decides about both at one moment. So there is no
+    moment at which a segment has lost its last retained checkpoint, and a pending one begins to rely on it.
     """
 
     def __init__(self, retained_max: int) -> None:

@@ -44,7 +44,7 @@ class GivenUp:
 
 @dataclass(frozen=True)
 class RowsToGiveUp:
-    """Names the rows in flight that a user gives up: all rows of a checkpoint, or those of the named channels. -1:
+    """Names the rows in flight that a user gives up: all rows of a checkpoint, or the rows of the named channels. -1:
     none."""
 
     checkpoint_id: int = -1
@@ -100,8 +100,8 @@ class _Chosen:
 def without_rows_in_flight(
     metadata: Metadata, channels: Collection[str] | None = None
 ) -> tuple[Metadata, list[GivenUp]]:
-    """Return the metadata without the rows in flight of these edges and channels (None: of all), and what each channel
-    loses.
+    """Return the metadata without the rows in flight of these edges and channels (None: of all), and the loss of each
+    channel.
 
     The elements of a channel are numbered again from 0, so that a restore finds nothing missing."""
     chosen = _Chosen(channels)

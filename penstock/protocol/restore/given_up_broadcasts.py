@@ -1,9 +1,10 @@
 """Gives all receivers of a broadcast the same broadcast state, where rows are given up that some of them had read.
 
 Receivers are to read the same rows, so broadcast state is the same in all of them, and a restore at another parallelism
-takes that of subtask 0. If rows are given up that some have read, the others will never read them. Then the state of
-the receiver that had read most becomes that of all: what is lost is what that one had not read (with one producer: what
-nobody had), and what the others would have done to their own keys and lists. (PROTOCOL 3.12)
+takes that of subtask 0. If rows are given up that some have read, the others will never read them. Then all receivers
+get the state of the receiver that had read most rows. The rows that this one had not read are lost (with one producer:
+the rows that nobody had read), and so are the changes that the others would have made to their own keys and lists.
+(PROTOCOL 3.12)
 """
 
 from __future__ import annotations

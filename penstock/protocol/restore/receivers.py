@@ -6,7 +6,7 @@ that one at the parallelism that was asked for.
 
 A producer sends the same rows in the same order to all receivers of a broadcast, so those that hold equally many unread
 rows of it have read the same rows. Then broadcast state is the same in all of them, each effect has happened in all of
-them or in none, and what is unread can go to any number of receivers. The numbers of elements say nothing here: each
+them or in none, and the unread rows can go to any number of receivers. The numbers of elements say nothing here: each
 channel merges neighbouring watermarks for itself.
 
 Without this: receiver 0 has applied row 7 to its keys, and receiver 1 has not. If the new receivers begin behind row 7,
@@ -41,7 +41,7 @@ def uneven_broadcasts(metadata: Metadata) -> frozenset[str]:
 def changed_receivers(
     metadata: Metadata, uneven: frozenset[str], vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]
 ) -> frozenset[str]:
-    """Return those of the `uneven` broadcasts that would have another number of receivers: they ask for two steps.
+    """Return the `uneven` broadcasts that would have another number of receivers: they ask for two steps.
     `vertices` and `edges` describe the job that is to be restored."""
     parallelism = {vertex.index: vertex.parallelism for vertex in vertices}
     receivers = {edge.name: parallelism[edge.target] for edge in edges}
@@ -54,8 +54,7 @@ def changed_receivers(
 
 
 def unread_rows(edge: OldEdge, snapshots: _Snapshots, consumer: int) -> Counter[int]:
-    """Return the number of rows that a receiver had not read, by producer: those of its layers, and those of its
-    channels."""
+    """Return the number of rows that a receiver had not read, by producer, in its layers and its channels."""
     name = edge.shape.name
     unread: Counter[int] = Counter()
     holder = snapshots.get((edge.shape.target, consumer))

@@ -2,9 +2,9 @@
 there.
 
 Everything is data: shapes of the old and the new graph in, shares out. A *holder* is an old subtask; what it held of an
-edge are the unread layers of its gate and, after them, the in-flight intervals of its channels. Each new consumer
-makes layers of its own from its share. Rows that only partly belong to it are filtered when they are read, and what is
-left is numbered from 0: a layer is a sequence of its own, so that a later restore need not know its history.
+edge are the unread layers of its gate and, after them, the in-flight intervals of its channels. Each new consumer makes
+layers of its own from its share. Rows that only partly belong to it are filtered when they are read, and the remaining
+ones are numbered from 0: a layer is a sequence of its own, so that a later restore need not know its history.
 """
 
 from __future__ import annotations

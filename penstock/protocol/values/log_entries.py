@@ -1,6 +1,6 @@
 """Defines the entries of a job's log: one object per entry, at consecutive positions, each created if absent.
 
-Who may append, and what it means to lose a position, is decided in `penstock.protocol.log.publication`; how entries are
+`penstock.protocol.log.publication` decides who may append, and handles the loss of a position; how entries are
 stored is in `penstock.storage.log`.
 """
 

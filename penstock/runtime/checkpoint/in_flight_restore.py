@@ -53,8 +53,8 @@ class _Held:
 
 
 class InFlightRestore:
-    """Restores the channels of one subtask. `read` gets the segment, offset, length and checksum of a range, and what
-    it belongs to.
+    """Restores the channels of one subtask. `read` gets the segment, offset, length and checksum of a range, and the
+    name of its channel, for errors.
     """
 
     def __init__(

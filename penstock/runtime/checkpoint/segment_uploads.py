@@ -41,7 +41,8 @@ class Upload:
             self.error = error
 
     def discard(self) -> None:
-        """Discard the segment, and let the states know: another checkpoint may name what this one was the first to."""
+        """Discard the segment, and notify the states: another checkpoint may name the runs that this one was the first
+        to name."""
         self.segment.abort()
         for capture in self.captures:
             if capture.state is not None:

@@ -30,8 +30,8 @@ def stored_states(
 
 
 def worth_keeping(ranges: Iterable[StateRange], segments: Sequence[Segment]) -> frozenset[int]:
-    """Return the numbers of the segments that these ranges lie in, without those to be given up, so that the others are
-    together at most twice as long as what is named of them.
+    """Return the numbers of the segments to keep of those that these ranges lie in. The kept segments together are at
+    most twice as long as their named ranges.
     """
     # 11.18c: segments of which little is named are given up.
     named = Counter[int]()

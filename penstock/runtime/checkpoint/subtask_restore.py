@@ -1,4 +1,4 @@
-"""Restores a subtask from a checkpoint: keyed state, operator parts, time, and what was in flight.
+"""Restores a subtask from a checkpoint: keyed state, operator parts, time and in-flight data.
 
 At the same parallelism everywhere, and if the job was not draining, a subtask gets back exactly what was its own.
 Otherwise `penstock.protocol.restore.rescale` decides who gets what.

@@ -102,7 +102,7 @@ class GateLayerRead(msgspec.Struct, frozen=True):
 
 
 class InputGate:
-    """Holds all input channels of a subtask, the layers in front of them, and what their producers may send.
+    """Holds all input channels of a subtask, the layers in front of them, and the credit of their producers.
 
     Channels are named by their positions in `channels`; `edge_of` has the edge of each. The caller polls, works on what
     it gets, and reports the rows that it has `applied`.

@@ -26,7 +26,8 @@ exec "{java}" "$@"
 
 
 class JavaMissing(Exception):
-    """Signals that there is no Java that Spark can run on. The message says what was looked at and what to install."""
+    """Signals that there is no Java that Spark can run on. The message names the places that were searched, and the
+    version to install."""
 
 
 def ensure_java() -> Path | None:

@@ -351,7 +351,7 @@ class SparkJob:
         atexit.unregister(self._client.leave)
 
     def _as_another_has_ended(self, outcome: JobOutcome) -> JobOutcome:
-        """Return the outcome of the job that another driver has ended while this one started: that of the job."""
+        """Return the job's outcome: another driver has ended the job while this one started."""
         # One that was cancelled does not wait for its storage, which may be away.
         if outcome.state != "FAILED" or self._master.lifecycle.has_run:
             return outcome

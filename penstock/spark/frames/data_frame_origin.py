@@ -1,7 +1,7 @@
 """Identifies the origin of a DataFrame's rows, as far as Spark reports it, so that a resumed job notices a change.
 
-That is its query, the files that it reads, and the rows that the program itself passed to `createDataFrame`. What
-Python functions in the query do, and what a database holds, is not known without computing the DataFrame.
+That is its query, the files that it reads, and the rows that the program itself passed to `createDataFrame`. Changes of
+a Python function in the query, or of a database, cannot be noticed without computing the DataFrame.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class FrameDirectory:
 
 def take_along(source: Path, target: Path, progress: Callable[[], None]) -> None:
     """Copy the folder `source` to `target`, as links where the file system has them. Files appear whole, the manifest
-    last; those that are there already are kept. Raises `SourceError`, and what `progress` raises."""
+    last; those that are there already are kept. Raises `SourceError`, and the errors of `progress`."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.iterdir(), key=lambda file: file.name == FRAMES_MANIFEST):  # the manifest is last

@@ -1,7 +1,7 @@
 """Ends a slot's Spark task as a success, and its process with it.
 
 PySpark's worker tells Java at the end of a task whether its process may run another one. A slot's process must not: it
-has our threads and settings. So the worker is let finish by its own protocol, up to this last word, which becomes "no".
+has our threads and settings. So the worker follows its own protocol to the end, but its last answer is always "no".
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Explains why a slot's Spark job has ended, from Spark's error: what its Python raised, where, and what to do about
-it.
-"""
+"""Explains why a slot's Spark job has ended, from Spark's error: names the Python error, its place and the way out."""
 
 from __future__ import annotations
 

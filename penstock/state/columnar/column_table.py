@@ -200,7 +200,7 @@ class ColumnTable:
 
     def note_unchanged(self, slots: Slots) -> None:
         """Note that slots which were new a moment ago hold what is known elsewhere. While a view is being read they
-        count as changed all the same: their numbers may only become higher.
+        count as changed all the same, because their numbers may only grow.
         """
         if self.removed is not None and all(view.released for view in self._views):
             self._arrays.columns[self._values_end][slots] = 0

@@ -89,8 +89,8 @@ class ColumnarBackend(RestoringBackend, ABC, Generic[TableT]):
 
 
 class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
-    """Keeps the columnar state of one subtask in memory. If `incremental`, its checkpoints name what has not changed
-    since their predecessor.
+    """Keeps the columnar state of one subtask in memory. If `incremental`, its checkpoints name the runs of their
+    predecessor, and store only the changes since.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ColumnarStateBackend(ChainedRestore, ColumnarBackend[ColumnTable]):
 
 class _TableAtBarrier(NamedTuple):
     """Holds one table at a barrier. `schema`: the schema of the written batches. `removed`: the keys that were removed
-    since what may be named; None: all is written.
+    since the runs that may be named; None: all entries are written.
     """
 
     declared: StateSchema

@@ -22,8 +22,8 @@ from penstock.state.ttl import TimeToLive, WallClock, oldest_ms, system_wall_ms,
 
 
 class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
-    """Keeps keyed state of one subtask in memory. If `incremental`, its checkpoints name what has not changed since
-    their predecessor.
+    """Keeps keyed state of one subtask in memory. If `incremental`, its checkpoints name the runs of their predecessor,
+    and store only the changes since.
     """
 
     def __init__(

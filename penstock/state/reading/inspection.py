@@ -1,4 +1,4 @@
-"""Sums up a checkpoint: keys and bytes per key group, the largest keys, skew, and what was in flight per channel."""
+"""Sums up a checkpoint: keys and bytes per key group, the largest keys, skew, and the in-flight data per channel."""
 
 from __future__ import annotations
 

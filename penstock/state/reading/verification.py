@@ -26,7 +26,7 @@ class Damage(NamedTuple):
 
 @dataclass
 class Verified:
-    """Holds the result: how much was read, and what of it is damaged."""
+    """Holds the result: the numbers of ranges and bytes read, and the damaged ranges."""
 
     ranges: int = 0
     stored_bytes: int = 0

@@ -22,7 +22,7 @@ _ENTRIES_AT_ONCE = 1024
 
 class BulkLoad:
     """Restores the entries of one state. `name`: the beginning of its file names, unique in the database's directory.
-    Call `finish` at the end. Raises `StateError` where the disk does not take what is written.
+    Call `finish` at the end. Raises `StateError` if the disk is full, or fails.
     """
 
     def __init__(self, database: Database, name: str) -> None:

@@ -133,7 +133,7 @@ class ColumnCodec:
         return self.prefix + (start + (1 << 63)).to_bytes(8, "big")
 
     def behind_window(self, start: int) -> bytes:
-        """Return a key that is behind those of a window, and before those of the next one."""
+        """Return a key that sorts behind all keys of a window, and before all keys of the next one."""
         return self.window(start) + _BEHIND_KEY_GROUPS
 
     def start_of(self, key: bytes) -> int:

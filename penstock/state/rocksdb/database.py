@@ -94,7 +94,7 @@ def _close(db: Any, directory: LocalDirectory) -> None:
 
 
 class Batch(NamedTuple):
-    """Holds a batch of writes: keys with their values, and keys that are deleted, which are others."""
+    """Holds a batch of writes: keys with their values, and deleted keys. No key is in both."""
 
     keys: list[bytes]
     values: list[bytes]

@@ -23,8 +23,8 @@ from penstock.state.rocksdb.rocksdb_settings import RocksDBSettings
 
 
 class RocksDBColumnarBackend(LocalRestore, ColumnarBackend[DiskColumnTable]):
-    """Keeps the columnar state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name what has
-    not changed since their predecessor.
+    """Keeps the columnar state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name the runs
+    of their predecessor, and store only the changes since.
     """
 
     is_on_disk = True

@@ -53,7 +53,7 @@ class _Barrier:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Holds the later runs of a chain in the database: prefixes of what they have, and of what they delete."""
+    """Holds the later runs of a chain in the database: the prefixes of their entries, and of their deleted keys."""
 
     present: bytes
     deleted: bytes

@@ -42,8 +42,8 @@ _CLEANUP_PACE = Pace(per_access=2, at_once=64, share_of_ttl=0.25)
 
 
 class RocksDBStateBackend(LocalRestore, RowStateBackend[DiskTable]):
-    """Keeps keyed state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name what has not
-    changed since their predecessor.
+    """Keeps keyed state of one subtask in a RocksDB of its own. If `incremental`, its checkpoints name the runs of
+    their predecessor, and store only the changes since.
     """
 
     def __init__(
