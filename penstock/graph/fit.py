@@ -22,8 +22,9 @@ _LISTED_MAX = 20
 
 @dataclass(frozen=True)
 class Fit:
-    """Describes the restore of a checkpoint: as `graph`. `then`: the graph as which the job continues in a second step,
-    as soon as the receivers of the broadcasts `edges` have read the same rows; None: there is one step.
+    """Describes the restore of a checkpoint. `graph`: the graph to restore. `then`: the graph with which the job
+    continues in a second step, as soon as the receivers of the broadcasts `edges` have read the same rows; None: there
+    is one step.
     """
 
     graph: JobGraph

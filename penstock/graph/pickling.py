@@ -71,7 +71,7 @@ class _OperatorPickler(_Pickler):
 
 @dataclass
 class _Claims:
-    """Says which class has a key. A notebook may define one again: then it is the newer one, if both are in use."""
+    """Maps keys to classes. If a notebook defines a class again and both are in use, the key is the newer one's."""
 
     of_key: dict[str, type] = field(default_factory=dict)
     redefined: dict[str, type] = field(default_factory=dict)

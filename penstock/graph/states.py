@@ -1,6 +1,6 @@
 """Checks the state that a checkpoint holds against what the program's graph declares of it.
 
-What functions declare in `open()` is known in the slots only; they refuse it while they restore, before a row is read.
+Declarations in `open()` are known in the slots only. A slot checks them while it restores, before a row is read.
 """
 
 from __future__ import annotations

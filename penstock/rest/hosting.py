@@ -102,7 +102,8 @@ def _acquire(configuration: Configuration) -> RestServer:
 
 
 def _linger() -> None:
-    """Keep the process alive for a moment: who has stopped a job from another terminal asks how it ended."""
+    """Keep the process alive for a moment, so that a user who stopped the job from another terminal can read its
+    outcome."""
     for server in _servers.values():
         server.join(LINGER_S + 1)
 

@@ -27,7 +27,7 @@ def read_checkpoint(path: str, configuration: Configuration | None = None) -> Ch
     Example:
         table = read_checkpoint("/backups/savepoint-1").keyed_state("totals", "total").table()
     """
-    # What is read takes modules that no slot needs.
+    # Reading needs modules that no slot needs.
     from penstock.state.reading.checkpoint import read_checkpoint as read
 
     return read(path, configuration)

@@ -125,7 +125,7 @@ class KeysSince:
     epochs: tuple[Mapping[Any, Any], ...]
 
     def changed(self) -> Mapping[Any, Any]:
-        """Return all keys that have changed, with what was noted of each last."""
+        """Return all keys that have changed, each with its newest note."""
         if len(self.epochs) == 1:
             return self.epochs[0]
         merged: dict[Any, Any] = {}

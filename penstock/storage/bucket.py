@@ -221,7 +221,7 @@ class BucketStore:
         return sorted(path.rpartition("/")[2] for path in listed)
 
     def _arrow_listing(self, refused: UnnameableKey) -> ArrowListing:
-        """Return another way to list than the client's, which has refused to. Raises `refused` if there is none."""
+        """Return a listing without the client, which has refused to list. Raises `refused` if there is none."""
         if self._location.kind in (GS, AZURE):
             raise refused
         return ArrowListing(self._location, self._settings)

@@ -33,7 +33,7 @@ def read_metadata(store: ObjectStore, path: str, crc: int | None = None) -> Meta
     data = store.get(path)
     metadata = decode_metadata(data, path)
     if crc is not None and metadata_crc(data) != crc:
-        raise DamagedObject(f"{path} is not the metadata that the job's log names: its checksum is another")
+        raise DamagedObject(f"{path} is not the metadata that the job's log names: its checksum differs")
     return metadata
 
 

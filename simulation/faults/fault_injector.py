@@ -42,7 +42,8 @@ class InjectedCluster(Protocol):
 
 
 class FaultInjector:
-    """Injects faults. `store_faults`: what the store does now. `failing_*`: how many calls are still to fail."""
+    """Injects faults. `store_faults`: the present faults of the store. `failing_*`: the number of calls that are still
+    to fail."""
 
     def __init__(self, cluster: InjectedCluster, world: World, faults: FaultPlan) -> None:
         self._cluster = cluster

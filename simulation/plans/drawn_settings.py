@@ -177,8 +177,8 @@ def adapts(seed: int, configuration: Configuration, places_change: bool) -> tupl
 
 def concurrency_of(seed: int, configuration: Configuration, pace: Pace) -> tuple[float, float] | None:
     """Set the maximum number of checkpoints in progress, from a random source of its own, and return the duration of
-    their uploads. None: one at a time, as without this, and where a connection carries fewer barriers than are
-    triggered: every checkpoint would expire, and rows would wait for ever behind barriers.
+    their uploads. None: one at a time, the default. This is also so if a connection carries fewer barriers than are
+    triggered, because every checkpoint would expire, and rows would wait for ever behind barriers.
     """
     apart = Random(f"concurrent checkpoints of {seed}")
     concurrent_max = apart.choice((1, 1, 1, 2, 3, 8))

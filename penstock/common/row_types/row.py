@@ -7,7 +7,7 @@ from typing import Any, Iterator
 
 
 class RowKind(Enum):
-    """Names the kinds of change that a row may be. Streams of rows carry only INSERT, those of change events all."""
+    """Names the kinds of change that a row may be. Streams of change events carry all, other streams only INSERT."""
 
     INSERT = 0
     UPDATE_BEFORE = 1

@@ -26,7 +26,7 @@ _OF_FENCED_PRODUCERS = ("fenced", "old epoch", "invalid producer epoch", "produc
 
 
 def ignore_error(error: Any) -> None:
-    """Ignore the client's asynchronous errors. Without a callback it raises that from any call.
+    """Ignore the client's asynchronous errors. Without such a callback any call of the client may raise one.
 
     Args:
         error: The client's error.

@@ -242,8 +242,8 @@ class PendingCheckpoints:
         return self._step("expired", checkpoint_id, "time", now_ms, expire)
 
     def on_progress(self, progress_ms: Mapping[str, float]) -> None:
-        """Give savepoints the whole time again whose storage works. `progress_ms`: directory -> when something of a
-        source's files was copied to it last."""
+        """Restart the timeout of savepoints whose storage still makes progress. `progress_ms`: directory -> when
+        something of a source's files was copied to it last."""
         for pending in self:
             if pending.savepoint is not None and pending.savepoint.directory in progress_ms:
                 by_ms = progress_ms[pending.savepoint.directory] + self._timeout_ms

@@ -2,7 +2,7 @@
 `publication`.
 
     operation        answers
-    ListLog          list of positions | Unknown (what was created before the list began is in it)
+    ListLog          list of positions | Unknown (it has every entry that was created before it began)
     ListMetadata     list of checkpoint ids that have a folder for `_metadata` | Unknown
     ReadEntry        LogEntry | Missing | Unknown
     AppendEntry      Done | Exists | Refused | Unknown (create if absent)

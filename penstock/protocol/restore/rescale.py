@@ -101,8 +101,9 @@ class OldEdge:
 
 
 class Filter(Enum):
-    """Selects which rows of an old holder belong to the new consumer. KEY_GROUPS: those of key groups that it owns.
-    CUSTOM: those that the partitioner, asked again with the new number for the key that the row carries, sends to it.
+    """Selects which rows of an old holder belong to the new consumer. KEY_GROUPS: the rows of the key groups that it
+    owns. CUSTOM: the rows that the partitioner sends to it, when asked again with the row's key and the new number of
+    consumers.
     """
 
     WHOLE = "whole"

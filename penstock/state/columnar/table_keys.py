@@ -60,7 +60,7 @@ class KeyColumn(ABC):
 
     @property
     def heap_bytes(self) -> int:
-        """Return the bytes besides the arrays."""
+        """Return the number of bytes that the keys use besides the arrays."""
         return 0
 
     def bytes_outside(self, arrays: Sequence[Array]) -> Array | int:

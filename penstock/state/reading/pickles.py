@@ -98,7 +98,7 @@ class UnreadablePickle:
 
 
 def load(data: bytes) -> Any:
-    """Return an object. What of it is of a class that cannot be imported is a `MissingClass`."""
+    """Return an object. A `MissingClass` takes the place of each part whose class cannot be imported."""
     try:
         return _Unpickler(io.BytesIO(data)).load()
     except Exception as error:  # catches whatever a user's class raises when it is unpickled

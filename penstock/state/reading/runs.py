@@ -61,8 +61,8 @@ class StoredRuns:
         return sum(of_subtask.length_bytes for of_subtask in self.subtasks)
 
     def split(self, count: int) -> list[StoredRuns]:
-        """Return about `count` shares of the entries, disjoint and of similar size: of ranges where each entry is
-        stored once, else of key groups.
+        """Return about `count` shares of the entries, disjoint and of similar size. A share has whole ranges if each
+        entry is stored once, else whole key groups.
         """
         target = max(1, self.length_bytes // max(1, count))
         shares: list[SubtaskRuns] = []

@@ -1,1 +1,1 @@
-"""Keeps keyed state on the slot's disk, in RocksDB, with what is hot in memory (Flink's `rocksdb`)."""
+"""Keeps keyed state on the slot's disk, in RocksDB, and caches entries in memory (Flink's `rocksdb`)."""

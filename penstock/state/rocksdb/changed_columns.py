@@ -54,7 +54,7 @@ class ColumnChanges:
 
     def forget(self, table: ColumnTable) -> None:
         """Keep the changes of a table that becomes the older one. Another table is the recent one from now on."""
-        table.removed = None  # what is removed from it as well is noted by the recent table
+        table.removed = None  # the recent table notes keys that are removed from this one, too
         self._forgotten.add(table, self._changes.begin_time(), self._changes.oldest)
 
     def begin_time(self) -> None:

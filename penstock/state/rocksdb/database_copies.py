@@ -294,7 +294,7 @@ class DatabaseCopies:
         return {name: tuple(map(_run, runs)) for name, runs in self._stored_by_state().items()}
 
     def _read(self, path: Path, runs: Mapping[StateName, tuple[Run, ...]]) -> _Copy | None:
-        """Return a sealed copy of this subtask's state; None if it is another's, or of other checkpoints."""
+        """Return a sealed copy of this subtask's state; None if it is of another subtask or of other checkpoints."""
         try:
             content = msgspec.json.decode((path / _CONTENT).read_bytes(), type=Content)
             sealed = msgspec.json.decode((path / _SEAL).read_bytes(), type=tuple[SealedState, ...])

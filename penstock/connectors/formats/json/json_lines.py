@@ -120,7 +120,7 @@ def _read_type(kind: ColumnType, outermost: bool = False) -> pa.DataType | None:
 
 
 def _holds(kind: ColumnType, wanted: tuple[ColumnType, ...]) -> bool:
-    """Return whether a type is one of those that are wanted, or has values of one."""
+    """Return whether a type is one of `wanted`, or contains one."""
     if isinstance(kind, RowType):
         return any(_holds(field, wanted) for field in kind.field_types)
     return _holds(kind.element_type, wanted) if isinstance(kind, ListType) else kind in wanted
