@@ -101,6 +101,7 @@ def test_an_argument_that_is_younger_than_a_plan_has_a_value() -> None:
 
 def changed(change: Any) -> bytes:
     raw = msgspec.json.decode(plan_as_read(8).encode())
+    raw["steps"] = raw["steps"][:4]  # without the branch of windows
     change(raw)
     return msgspec.json.encode(raw)
 
