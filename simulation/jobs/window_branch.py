@@ -15,7 +15,7 @@ from simulation.jobs import clocks
 from simulation.jobs import simulated_functions as f
 from simulation.jobs import timed_functions as t
 from simulation.jobs.branches import branch_of, drawn_from
-from simulation.jobs.choices import step
+from simulation.jobs.choices import PlanError, step
 from simulation.jobs.columnar_steps import AsWindow, StartedAt
 from simulation.jobs.streams import Expected, Stream
 from simulation.jobs.timed_steps import timed
@@ -34,8 +34,7 @@ def windows_of_seed(seed: int) -> Random | None:
 def add_window_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own. Nothing is late."""
     with drawn_from(job, random):
-        kind = random.choice(("sequence", "ranges"))
-        rows = job.source(kind=kind, rows=random.randint(30, 70), timed="patient")
+        rows = job.source(kind="owned", rows=random.randint(30, 70), timed="patient")
         job.sink(slide(job, rows) if random.random() < 0.6 else join_sessions(job, rows))
 
 
@@ -76,7 +75,7 @@ def slide(
     slide_ms = job.choose("slide_ms", lambda: random.choice((5, 10, 15, 60)), slide_ms)
     offset_ms = job.choose("offset_ms", lambda: random.choice((0, 3, -2)))
     lateness_ms = job.choose("lateness_ms", lambda: random.choice((0, 40)), lateness_ms)
-    before = job.typed(before)
+    before = _on_time(job, before)
     clock, name = timed(before), f"slide {len(job.words)}"
     given = Time.milliseconds(size_ms), Time.milliseconds(slide_ms), Time.milliseconds(offset_ms)
     keyed: Any = before.stream.key_by("f2") if by_column else before.stream.key_by(f.key_of)
@@ -100,6 +99,13 @@ def slide(
     )
     both = out.stream.union(late.stream).map(f.Pass(0.01), f.ROW_TYPE)
     return job.finish(both, made.parallelism, expected, "all", True, [out, late])
+
+
+def _on_time(job: WorkloadBuilder, before: Stream) -> Stream:
+    """Return the stream with columns. Raises `PlanError` if its rows may be late."""
+    if not job.is_drawing and not before.expected.patient:
+        raise PlanError("it needs an input of which nothing is late")
+    return job.typed(before)
 
 
 class Merged(f.Busy, AggregateFunction):
@@ -133,7 +139,7 @@ def join_sessions(job: WorkloadBuilder, before: Stream, gap_ms: int | None = Non
     gap_ms = job.choose("gap_ms", lambda: random.choice((9, 17, 17, 34)), gap_ms)
     folds = job.choose("folds", lambda: random.random() < 0.5, folds)
     lateness_ms = job.choose("lateness_ms", lambda: random.choice((0, 40)))
-    before = job.typed(before)
+    before = _on_time(job, before)
     clock, name = timed(before), f"sessions {len(job.words)}"
     windows = before.stream.key_by(f.key_of).window(EventTimeSessionWindows(gap_ms)).allowed_lateness(lateness_ms)
     windows = windows.side_output_late_data(t.LATE)

@@ -24,7 +24,7 @@ class SlidingWindowsOverKillsAndRescales(Scenario):
     def declare(self, job: WorkloadBuilder) -> None:
         for by_column in (False, True):
             source = job.source(
-                int(by_column), kind="ranges", rows=100, parallelism=2, cost_ms=0.3, keys=6, timed="patient"
+                int(by_column), kind="owned", rows=100, parallelism=2, cost_ms=0.3, keys=6, timed="patient"
             )
             job.sink(slide(job, source, by_column, size_ms=50, slide_ms=10), 2)
 
@@ -42,7 +42,7 @@ class SessionsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
     def declare(self, job: WorkloadBuilder) -> None:
         for folds in (False, True):
             source = job.source(
-                int(folds), kind="ranges", rows=100, parallelism=2, cost_ms=0.3, keys=4 if folds else 6, timed="patient"
+                int(folds), kind="owned", rows=100, parallelism=2, cost_ms=0.3, keys=4 if folds else 6, timed="patient"
             )
             job.sink(join_sessions(job, source, gap_ms=17, folds=folds), 2)
 
