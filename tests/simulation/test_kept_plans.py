@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from penstock.jobmaster.job_ending import JobEnding
-from penstock.protocol.channel import watermark_valve
+from penstock.protocol.channel import ends, watermark_valve
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.driver.slots import SlotProcesses
@@ -89,6 +89,12 @@ def the_last_watermark_of_one_starts_a_channel(patch: Any) -> None:
 @breaks("5.2c")
 def idle_layers_hold_nothing_back(patch: Any) -> None:
     patch(watermark_valve._Channel, "lets_time_pass", property(lambda channel: channel.idle))
+
+
+@breaks("5.8")
+def the_last_watermark_takes_the_place_of_the_one_before(patch: Any) -> None:
+    """Merge it like others: who reads it has not heard of the time before the end, and its neighbour has."""
+    patch(ends, "WATERMARK_MAX_MS", None)
 
 
 @breaks("3.3c")
@@ -202,6 +208,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "first-step-with-fewer-slots.json": (
         no_first_step_of_a_restore_has_fewer_slots,
         r"no checkpoint in the log says so|is not a snapshot|not a snapshot of each subtask",
+    ),
+    "last-watermark-is-merged.json": (
+        the_last_watermark_takes_the_place_of_the_one_before,
+        r"is late: the watermark is",
     ),
     "idle-layer-of-two.json": (idle_layers_hold_nothing_back, r"is late: the watermark is"),
     "held-while-draining.json": (held_rows_leave_behind_the_report, r"no end after"),

@@ -60,7 +60,7 @@ class SubtaskClock:
         if self.generation is None:
             if watermark_ms is not None:
                 self.time.advance(watermark_ms)
-            self.emit_idleness(self.valve.is_idle)
+            self._emit_idleness_of_inputs()
         elif watermark_ms == WATERMARK_MAX_MS:
             self.end()
 
@@ -124,6 +124,8 @@ class SubtaskClock:
         if self.time.emitted_ms < WATERMARK_MAX_MS:
             self.emit_idleness(False)
             self._emit(Watermark(self.time.emitted_ms))
+            if self.generation is None:
+                self._emit_idleness_of_inputs()
         if self._has_ended:
             self.time.advance(WATERMARK_MAX_MS)
 
@@ -142,6 +144,11 @@ class SubtaskClock:
         if self.generation is not None and ended is None:
             self._emit_pauses(self._number, 0)
         self._emit(Idle())
+
+    def _emit_idleness_of_inputs(self) -> None:
+        # 5.8: "idle" follows the rows of timers that are due, and the watermark behind them.
+        if not (self.valve.is_idle and self.time.behind):
+            self.emit_idleness(self.valve.is_idle)
 
     def _pass_on_pauses(self) -> None:
         """Tell the outputs of the pauses that the inputs have heard of, before anything that follows them."""

@@ -24,7 +24,7 @@ from typing import Any, Callable, NamedTuple, cast
 import msgspec
 
 from penstock.protocol.channel.captured import Captured
-from penstock.protocol.values.elements import Barrier, ChannelId, InBandEvent, Watermark
+from penstock.protocol.values.elements import WATERMARK_MAX_MS, Barrier, ChannelId, InBandEvent, Watermark
 from penstock.protocol.values.frames import AlignedBarrier, Data, Event, UrgentBarrier
 
 JOINED_FRAME_BYTES = 32 * 1024
@@ -96,8 +96,10 @@ class OutputChannel:
         that a snapshot has fixed: an element below them already is in a checkpoint with its old value.
         """
         last = self.queue[-1] if self.queue else None
+        # 5.8: the last watermark stays apart, for the one before it counts where all others are idle.
         if (
             isinstance(event, Watermark)
+            and event.timestamp_ms != WATERMARK_MAX_MS
             and isinstance(last, Event)
             and isinstance(last.event, Watermark)
             and last.number >= self._fixed
