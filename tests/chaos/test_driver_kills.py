@@ -244,7 +244,8 @@ def test_the_driver_is_killed_at_each_step_of_a_stop_with_a_savepoint(what: str,
     missed = seen - parts(STOP, DRAIN if what == "drain" else (), NOT_OF_THE_ORDER)
     assert not missed, f"the driver is killed behind none of these steps of a {what}"
     job, unfinished = Job(tmp_path, drains=what == "drain"), 0
-    for fatal, stops in list(DRAIN.items()) if what == "drain" else of_today(list(STOP.items())):
+    steps = DRAIN if what == "drain" else dict(of_today(list(STOP.items())))
+    for fatal, stops in steps.items():
         job.kill_at(what, fatal)
         savepoint = job.stopped_with()
         assert (savepoint is not None) == stops, f"{what}, killed behind {fatal!r}"
@@ -269,7 +270,7 @@ def test_the_driver_is_killed_at_each_step_of_a_stop_with_a_savepoint(what: str,
                 identify(Configuration(options), "counting", lambda: "f" * 32, lambda path, _: open_store(path))
             with pytest.raises(StoreError, match=f"{left} is an unfinished savepoint"):
                 dispose(str(left))
-    assert unfinished, "a driver that was killed while slots wrote a savepoint has left their files"
+    assert unfinished or WRITTEN not in steps, "a driver that was killed while slots wrote a savepoint left their files"
     job.assert_exact()
 
 
