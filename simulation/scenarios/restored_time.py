@@ -263,7 +263,7 @@ class AllSourcesAreSilentTheOneAheadFirst(Rescaled):
     behind them reaches the time of the one ahead before either comes back."""
 
     section = 5
-    rules = ("5.8",)
+    rules = ("5.8a",)
     options = FULL | OFTEN | {"execution.checkpointing.interval": "25 ms"}
     pace = Pace(slot_start_ms=5.0, work_ms=0.5)
     resumes_max = 1000  # it looks at every checkpoint

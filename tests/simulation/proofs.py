@@ -27,6 +27,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "held-while-draining": ("3.3b",),
     "idle-layer-of-two": ("5.2c",),
     "idle-while-draining": ("10.4b",),
+    "last-watermark-is-merged": ("5.8b",),
     "producer-is-about-to-end": ("5.2b",),
     "published-below-a-restart": ("3.6c",),
     "slept-over-the-end": ("11.23d",),

@@ -91,7 +91,7 @@ def idle_layers_hold_nothing_back(patch: Any) -> None:
     patch(watermark_valve._Channel, "lets_time_pass", property(lambda channel: channel.idle))
 
 
-@breaks("5.8")
+@breaks("5.8b")
 def the_last_watermark_takes_the_place_of_the_one_before(patch: Any) -> None:
     """Merge it like others: who reads it has not heard of the time before the end, and its neighbour has."""
     patch(ends, "WATERMARK_MAX_MS", None)

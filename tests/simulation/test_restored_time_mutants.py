@@ -83,7 +83,7 @@ def what_waits_fires_with_the_watermark_of_another_owner(patch: Patch) -> None:
     patch(TimerQueue, "_has_waited", lambda self, now_ms: bool(self._waiting) and self._time.behind)
 
 
-@breaks("5.8")
+@breaks("5.8a")
 def the_least_counts_when_all_are_idle(patch: Patch) -> None:
     reached = WatermarkValve._reached
     patch(WatermarkValve, "_reached", lambda valve: None if valve.is_idle else reached(valve))
