@@ -217,9 +217,9 @@ class JobDirectory:
         return 0 if publication is None or publication.fence is None else publication.fence
 
     @property
-    def is_taken_over(self) -> bool:
-        """Return whether another driver is known to own the job."""
-        return self.publication is not None and self.publication.is_fenced
+    def takeover(self) -> str | None:
+        """Return the message that another driver owns the job, once the log has said so."""
+        return None if self.publication is None else self.publication.takeover
 
     @property
     def retained_paths(self) -> list[str]:

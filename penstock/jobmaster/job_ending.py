@@ -44,14 +44,12 @@ class JobEnding:
         self._finished_with = finished_with
         self._ports = ports
         self._closed: Closed | None = None
-        self._lost: str | None = None
-        """The refusal of the log, if another driver has taken the job over before this end."""
         self.started_ms = 0.0
 
     def finish(self, effect: Finish) -> None:
         runtime_ms = self._ports.clock.monotonic_ms() - self.started_ms
         resume_from = self._kept_in if effect.is_resumable else None
-        is_suspended = self._driver.machine.suspends or self._job_directory.is_taken_over
+        is_suspended = self._driver.machine.suspends or self._job_directory.takeover is not None
         said = self._with_loss(effect.error)
         self._finished_with(JobOutcome(effect.state, said, resume_from, runtime_ms, is_suspended, effect.releases))
 
@@ -64,9 +62,10 @@ class JobEnding:
         """Say that the job was taken over, before the error of this driver's slots: it may come from that. Without
         this: a driver that has slept over its job's end reports that rows are missing which were not needed any more.
         """
-        if error is None or self._lost is None or not self._job_directory.is_taken_over or self._lost in error:
+        lost = self._job_directory.takeover
+        if error is None or lost is None or lost in error:
             return error
-        return f"{self._lost}\nBefore this driver knew that, it had failed: {error}"
+        return f"{lost}\nBefore this driver knew that, it had failed: {error}"
 
     def await_publications(self) -> None:
         conversations = self._job_directory.conversations
@@ -97,7 +96,6 @@ class JobEnding:
 
         def checked(result: PublicationError | None) -> None:
             lost = isinstance(result, PublicationError)
-            self._lost = str(result) if lost else self._lost
             self._driver.handle(LogChecked(str(result) if lost else None))
 
         store.conversations.begin(store.publication.check_ours(), checked)
@@ -109,8 +107,6 @@ class JobEnding:
         def ended(result: PublicationError | Closed) -> None:
             if isinstance(result, Closed):
                 self._closed = result
-            else:
-                self._lost = str(result)
             self._driver.handle(LogEnded(None if isinstance(result, Closed) else str(result)))
 
         store.conversations.begin(store.publication.end(state, keeps), ended)

@@ -278,7 +278,7 @@ class Cluster:
         elif outcome.state == "FINISHED":
             # The driver that took the job over may have been killed before it had deleted what is no longer needed.
             self.is_over, self.is_left_unswept = True, self.job.has_lost_its_owner
-        elif outcome.state == "CANCELED" and outcome.is_suspended and not driver.master.job_directory.is_taken_over:
+        elif outcome.state == "CANCELED" and outcome.is_suspended and driver.master.job_directory.takeover is None:
             self.start_driver_soon()
         elif outcome.state == "CANCELED" and self.job.is_resumed_after_cancel:
             self.rescale()

@@ -24,6 +24,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "barriers-come-without-a-pause": ("3.3c",),
     "barriers-hold-time-back": ("5.1b",),
     "cancelled-before-the-first-checkpoint": ("3.8d",),
+    "fenced-by-a-checkpoint": ("11.23d",),
     "held-while-draining": ("3.3b",),
     "idle-layer-of-two": ("5.2c",),
     "idle-while-draining": ("10.4b",),

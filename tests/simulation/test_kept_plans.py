@@ -209,6 +209,10 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
         no_first_step_of_a_restore_has_fewer_slots,
         r"no checkpoint in the log says so|is not a snapshot|not a snapshot of each subtask",
     ),
+    "fenced-by-a-checkpoint.json": (
+        a_fenced_driver_reports_the_errors_of_its_slots,
+        r"was fenced, and says something else",
+    ),
     "last-watermark-is-merged.json": (
         the_last_watermark_takes_the_place_of_the_one_before,
         r"is late: the watermark is",

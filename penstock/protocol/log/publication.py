@@ -212,9 +212,9 @@ class Publication:
         self._has_final = False
 
     @property
-    def is_fenced(self) -> bool:
-        """Return whether another driver is known to own the job."""
-        return isinstance(self._lost_by, Fenced | LogExists)
+    def takeover(self) -> str | None:
+        """Return the message that another driver owns the job, whichever conversation has learned that."""
+        return str(self._lost_by) if isinstance(self._lost_by, Fenced | LogExists) else None
 
     def _step(self, event: str, after: PublicationState) -> None:
         def become() -> list[object]:
