@@ -40,7 +40,7 @@ SENSITIVE: dict[str, int | tuple[int, ...]] = {
     "splits-of-different-time-are-redistributed": (3, 11),
     "splits-that-nobody-has-begun": 2,
     "state-changed-behind-the-barrier": 5,
-    "takeover-while-the-log-is-shortened": (298, 15),
+    "takeover-while-the-log-is-shortened": (298, 89),
     "the-watermark-of-a-silent-source-is-in-flight": 4,
     "time-advances-after-a-resume": 2,
 }

@@ -14,7 +14,6 @@ from penstock.protocol.subtask.barrier_handler import BarrierHandler
 from penstock.protocol.subtask.drain_gate import DrainGate, Stage
 from penstock.protocol.subtask.subtask_machine import SubtaskMachine
 from penstock.protocol.values.frames import AlignedBarrier, CreditLimit, CreditWanted
-from penstock.runtime.subtask.parking import Parking
 from penstock.runtime.subtask.subtask import StepResult, Subtask
 from tests.simulation.finding import assert_found
 from tests.simulation.proofs import breaks
@@ -77,18 +76,6 @@ def outputs_block_inside_a_slice(patch: Patch) -> None:
         return StepResult(not waits, None if waits else 0, waits)
 
     patch(Subtask, "step", blocked)
-
-
-def pauses_follow_each_other(patch: Patch) -> None:
-    def begin(self: Parking, now_ms: float) -> None:
-        if self._to_skip:
-            self._to_skip -= 1
-        else:
-            self._for = self._taken
-            self.until_ms = now_ms + self._ms_max
-        self._taken = None
-
-    patch(Parking, "begin", begin)
 
 
 @breaks("3.4b")

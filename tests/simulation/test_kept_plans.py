@@ -39,7 +39,6 @@ from tests.simulation.test_adaptive_mutants import (
     slots_that_a_user_gives_up_are_still_asked_for,
 )
 from tests.simulation.test_concurrent_mutants import a_restart_does_not_wait_for_queued_publications
-from tests.simulation.test_duration_mutants import pauses_follow_each_other
 from tests.simulation.test_graph_and_time_mutants import idle_timers_count_the_time_of_draining
 from tests.simulation.test_rescaling_mutants import held_rows_leave_behind_the_report
 from tests.simulation.test_revocation_mutants import a_slot_forgets_whom_it_waits_for
@@ -220,7 +219,6 @@ KEPT: dict[str, tuple[Callable[[Any], None], str]] = {
     "idle-layer-of-two.json": (idle_layers_hold_nothing_back, r"is late: the watermark is"),
     "held-while-draining.json": (held_rows_leave_behind_the_report, r"no end after"),
     "idle-while-draining.json": (idle_timers_count_the_time_of_draining, r"is late: the watermark is"),
-    "pauses-follow-each-other.json": (pauses_follow_each_other, r"is late: the watermark is"),
     "published-below-a-restart.json": (
         a_restart_does_not_wait_for_queued_publications,
         r"[1-9]\d* too many|the segment is missing",

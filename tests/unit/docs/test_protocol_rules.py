@@ -22,7 +22,6 @@ NO_RULE = {
     "with_settings": "makes mutants of others",
     "an_adaptive_job_has_deadlines_after_its_end": "a deadline that nobody waits for; a kept plan finds it",
     "nobody_submits_the_slots_of_a_first_step": "breaks how slots are got, below the protocol; a kept plan finds it",
-    "pauses_follow_each_other": "a rule of Parking's own, below the protocol; a kept plan finds it",
     "the_silence_of_a_slot_is_a_difference": "breaks how a sum is rounded, below the protocol; a kept plan finds it",
     "whoever_is_told_to_rescale_runs_the_present_job": "breaks an order of the simulation; a kept plan finds it",
     "no_first_step_of_a_restore_has_fewer_slots": "breaks the simulation's checker; a kept plan finds it",
