@@ -1,6 +1,6 @@
-"""Draws what a run tests from lists that are long, and whose every element the simulation tests in each run.
+"""Draws a third of a long list of tests each day. The simulation tests all elements of these lists in each run.
 
-A third of a list each day: three days test all of it. `PENSTOCK_TEST_ALL=1` tests all of it at once.
+Three days test the whole list on real servers; `PENSTOCK_TEST_ALL=1` tests it at once.
 """
 
 from __future__ import annotations

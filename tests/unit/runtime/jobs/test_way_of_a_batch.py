@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "internals" / "ways.md").read_text(encoding="utf-8")
 OF_A_BATCH, OF_A_BARRIER = PAGE.split("## A barrier")
 STATION = r"`((?:runtime|network|protocol|operators)/[\w/]+\.py [\w.]+)`"
 STATIONS_MAX = 26
-"""From a reader to the next chain, in one process."""
+"""The stations of a batch from a reader to the next chain, in one process."""
 NAMES_MAX = 6
 SOMETIMES = {"protocol/channel/ends.py OutputChannel.enqueue_event", "network/frame_codec.py FrameDecoder._end"}
 """They see rows if these have not left yet when an event follows, or come in several parts."""
