@@ -8,7 +8,10 @@ Whatever may block (storage, commits) is handed to `BlockingWork`, which calls b
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.common.configuration import Configuration
@@ -257,6 +260,7 @@ class JobMaster:
         )
         self.outcome: JobOutcome | None = None
         self.report: JobReport = self._reporter.build()
+        self._answers: deque[Callable[[], None]] = deque()
 
     def _new_savepoints(self, work: RefreshingWork) -> Savepoints:
         job, ports = self.job, self._ports
@@ -291,11 +295,11 @@ class JobMaster:
             case CancelRequested(suspends):
                 self._driver.handle(events.Cancelled(suspends))
             case CheckpointRequested(answer):
-                self._checkpoints.request(answer)
+                self._checkpoints.request(self._after_report(answer))
             case SavepointRequested(order):
-                self.savepoints.order(order)
+                self.savepoints.order(replace(order, answer=self._after_report(order.answer)))
             case RescaleRequested(order):
-                self.rescales.order(order)
+                self.rescales.order(replace(order, answer=self._after_report(order.answer)))
         self.refresh()
 
     def next_deadline_ms(self) -> float | None:
@@ -327,6 +331,14 @@ class JobMaster:
         if self.outcome is None:
             self.rescales.look()
         self.report = self._reporter.build()
+        while self._answers:
+            self._answers.popleft()()
+
+    def _after_report(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return what gives the answer once the report is renewed. Without this: the caller has the directory of a
+        savepoint that the report shows as in progress.
+        """
+        return lambda result: self._answers.append(partial(answer, result))
 
     # ---- effects: the only match over them ----------------------------------------------------------------------
 

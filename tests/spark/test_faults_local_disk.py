@@ -138,21 +138,20 @@ class WriteOnly(KeyedProcessFunction):
 
 
 def damage(directory: Path) -> int:
-    """Damage the data of RocksDB's files in place. Returns how many there are.
-
-    A file that a checkpoint reads is there twice, by a link: to damage it again would mend it.
+    """Damage the data of RocksDB's files in place, again with the same bytes if they are damaged. Returns how many
+    there are.
     """
-    damaged: set[int] = set()
+    found = 0
     for path in directory.rglob("*.sst"):
         with suppress(FileNotFoundError):  # RocksDB merges files meanwhile
-            if path.stat().st_size > 2**18 and path.stat().st_ino not in damaged:
-                damaged.add(path.stat().st_ino)
+            if path.stat().st_size > 2**18:
+                found += 1
                 with path.open("r+b") as file:
                     data = bytearray(file.read(2**18))
-                    data[50::50] = bytes(byte ^ 0xFF for byte in data[50::50])
+                    data[50::50] = b"\xa5" * len(data[50::50])
                     file.seek(0)
                     file.write(data)
-    return len(damaged)
+    return found
 
 
 def test_a_file_of_rocksdb_that_only_a_checkpoint_finds_damaged_restarts_the_job(
@@ -166,11 +165,11 @@ def test_a_file_of_rocksdb_that_only_a_checkpoint_finds_damaged_restarts_the_job
     backend = EmbeddedRocksDBStateBackend(False)
     backend.set_db_storage_paths(str(tmp_path / "local"))
     env.set_state_backend(backend)
-    rows = numbers(env, 3000, 1000.0).map(lambda i: (i, i), PAIR)
+    rows = numbers(env, 3000, 300.0).map(lambda i: (i, i), PAIR)
     rows.key_by(lambda p: p[0], Types.LONG()).process(WriteOnly(), Types.STRING()).sink_to(file_sink(tmp_path / "out"))
     client = env.execute_async("write only")
-    wait_until(lambda: damage(tmp_path / "local"), "a file")
-    wait_until(lambda: client.report().restarts > 0, "a restart")
+    # Again and again: a file that RocksDB has merged into others may still be there, and nothing reads it.
+    wait_until(lambda: damage(tmp_path / "local") and client.report().restarts > 0, "a restart")
     client.wait(timeout_ms=90_000)
     assert "orruption" in capfd.readouterr().err
     assert committed(tmp_path / "out") == {str(i): 1 for i in range(3000)}

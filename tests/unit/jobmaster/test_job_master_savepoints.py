@@ -94,6 +94,20 @@ def test_one_that_can_be_written_is_taken(tmp_path: Path, stops: bool) -> None:
         assert world.master.outcome is not None and world.master.outcome.state == "FINISHED"
 
 
+def test_who_has_the_answer_finds_the_savepoint_complete_in_the_report(tmp_path: Path) -> None:
+    world = running(tmp_path)
+    seen: list[list[tuple[str, str | None]]] = []
+
+    def answer(directory: str | SavepointFailed) -> None:
+        assert isinstance(directory, str)
+        seen.append([(c.status, c.path) for c in world.master.report.checkpoints if c.is_savepoint])
+        seen.append([("completed", directory)])
+
+    world.master.handle(SavepointRequested(SavepointOrder(answer, str(tmp_path))))
+    world.run_until_idle()
+    assert len(seen) == 2 and seen[0] == seen[1]
+
+
 def test_who_comes_behind_a_stop_names_the_savepoint_that_the_job_has_ended_with() -> None:
     """Its driver dies before it has answered, and several savepoints may lie there: only one is where the job ended."""
     first = World()
