@@ -171,7 +171,12 @@ class Checkpoints:
         assert self._running.id is not None and self._running.sources is not None
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
         self._history.triggered(
-            barrier.checkpoint_id, now_ms, wall_ms, barrier.starts_unaligned, barrier.kind.is_savepoint
+            barrier.checkpoint_id,
+            now_ms,
+            wall_ms,
+            barrier.starts_unaligned,
+            barrier.kind.is_savepoint,
+            sum(vertex.parallelism for vertex in self._job.graph.vertices),
         )
         try:
             triggered = _Triggered(self._job.graph, self._running.is_draining, self._running.sources.snapshot())

@@ -111,6 +111,7 @@ class SlotMessages:
             case Left(generation):
                 handle(events.SlotLeft(process, Generation(*generation)))
             case SlotAck():
+                self._reporter.checkpoints.on_ack(message, self._ports.clock.monotonic_ms())
                 handle(message)
             case Connected(generation) if played_slot is not None:
                 handle(events.SlotConnected(process, Generation(*generation)))
@@ -158,7 +159,7 @@ class SlotMessages:
                 self._generations.on_drain_report(message, now_ms)
             case ReachedEndOfData(subtask=subtask, status=status):
                 if status is not None:
-                    self._reporter.on_subtask(status, now_ms)
+                    self._reporter.on_subtask(status, played_slot, now_ms)
                 self._generations.on_source_ended(SubtaskId(*subtask))
                 handle(events.EndOfData(SubtaskId(*subtask)))
             case WatermarkReport(subtask=subtask, watermark_ms=watermark_ms):
@@ -335,8 +336,8 @@ class JobMaster:
             self._answers.popleft()()
 
     def _after_report(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return what gives the answer once the report is renewed. Without this: the caller has the directory of a
-        savepoint that the report shows as in progress.
+        """Delay an answer until the report is renewed. Without this: the caller has the directory of a savepoint, and
+        the report shows it as in progress.
         """
         return lambda result: self._answers.append(partial(answer, result))
 

@@ -13,16 +13,19 @@ from penstock.jobmaster.ports import Console
 from penstock.monitoring.report import (
     CheckpointReport,
     DrainingReport,
+    EdgeReport,
     JobReport,
     RecoveryReport,
     RescaleReport,
     VertexReport,
 )
-from penstock.protocol.driver.driver_effects import PublishCheckpoint, Restarting
+from penstock.monitoring.subtask_figures import SubtaskCheckpoint, SubtaskReport, packed
+from penstock.protocol.driver.driver_effects import FailureCause, PublishCheckpoint, Restarting
 from penstock.protocol.driver.lifecycle import Lifecycle
 from penstock.protocol.log.publication import NewCheckpoint
 from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.messages import SlotStatus, SubtaskStatus
+from penstock.protocol.values.messages import SlotAck, SlotStatus, SubtaskStatus
+from penstock.protocol.values.metadata import SubtaskSnapshot
 from penstock.protocol.values.reasons import FailureReason
 
 
@@ -61,6 +64,8 @@ class CheckpointHistory:
         self._newest_max = newest_max
         self._reports: dict[int, CheckpointReport] = {}
         self._triggered_ms: dict[int, float] = {}
+        self._heard: dict[int, set[int]] = {}
+        """The slots that have acknowledged each pending checkpoint."""
         self.completed = 0
         self.failed = 0
 
@@ -72,7 +77,13 @@ class CheckpointHistory:
         return None if self._directory is None else f"{self._directory}/chk-{checkpoint_id}"
 
     def triggered(
-        self, checkpoint_id: int, now_ms: float, wall_ms: int, unaligned: bool, is_savepoint: bool = False
+        self,
+        checkpoint_id: int,
+        now_ms: float,
+        wall_ms: int,
+        unaligned: bool,
+        is_savepoint: bool = False,
+        subtasks: int = 0,
     ) -> None:
         self._triggered_ms[checkpoint_id] = now_ms
         self._reports[checkpoint_id] = CheckpointReport(
@@ -88,6 +99,7 @@ class CheckpointHistory:
             0,
             None,
             is_savepoint=is_savepoint,
+            subtasks_expected=subtasks,
         )
         while len(self._reports) > self._newest_max:
             del self._reports[next(iter(self._reports))]
@@ -95,6 +107,16 @@ class CheckpointHistory:
     def trigger_wall_ms(self, checkpoint_id: int) -> int:
         report = self._reports.get(checkpoint_id)
         return 0 if report is None else report.trigger_wall_ms
+
+    def on_ack(self, ack: SlotAck, now_ms: float) -> None:
+        """Record the parts of a slot's subtasks, once."""
+        report, heard = self._reports.get(ack.checkpoint_id), self._heard.setdefault(ack.checkpoint_id, set())
+        triggered_ms = self._triggered_ms.get(ack.checkpoint_id)
+        if report is None or triggered_ms is None or ack.slot in heard:
+            return
+        heard.add(ack.slot)
+        parts = packed([_part(snapshot, now_ms - triggered_ms) for snapshot in ack.subtasks])
+        self._reports[ack.checkpoint_id] = replace(report, acknowledged=report.acknowledged + parts)
 
     def acknowledged(self, publish: PublishCheckpoint) -> None:
         checkpoint_id = publish.barrier.checkpoint_id
@@ -118,6 +140,7 @@ class CheckpointHistory:
     def published(self, checkpoint: NewCheckpoint, now_ms: float) -> None:
         checkpoint_id = checkpoint.metadata.checkpoint_id
         triggered_ms = self._triggered_ms.pop(checkpoint_id, now_ms)
+        self._heard.pop(checkpoint_id, None)
         if checkpoint.metadata.savepoint is not None:
             return
         self.completed += 1
@@ -134,6 +157,8 @@ class CheckpointHistory:
 
     def saved(self, checkpoint_id: int, directory: str, metadata_bytes: int) -> None:
         """Record a savepoint whose metadata has been written."""
+        self._triggered_ms.pop(checkpoint_id, None)
+        self._heard.pop(checkpoint_id, None)
         report = self._reports.get(checkpoint_id)
         if report is not None:
             self._reports[checkpoint_id] = replace(
@@ -147,6 +172,7 @@ class CheckpointHistory:
     def aborted(self, checkpoint_id: int, reason: FailureReason, detail: str) -> None:
         self.failed += 1
         self._triggered_ms.pop(checkpoint_id, None)
+        self._heard.pop(checkpoint_id, None)
         if checkpoint_id in self._reports:
             failure = f"{reason}: {detail}" if detail else reason
             self._reports[checkpoint_id] = replace(self._reports[checkpoint_id], status="failed", failure=failure)
@@ -155,6 +181,24 @@ class CheckpointHistory:
         """Record a checkpoint that only collected what sinks commit at the job's end: nobody can restore it."""
         self._reports.pop(checkpoint_id, None)
         self._triggered_ms.pop(checkpoint_id, None)
+        self._heard.pop(checkpoint_id, None)
+
+
+def _part(snapshot: SubtaskSnapshot, acknowledged_ms: float) -> SubtaskCheckpoint:
+    return SubtaskCheckpoint(
+        snapshot.vertex,
+        snapshot.subtask,
+        snapshot.unaligned,
+        acknowledged_ms,
+        snapshot.start_delay_ms,
+        snapshot.alignment_ms,
+        snapshot.sync_ms,
+        snapshot.async_ms,
+        snapshot.state_bytes,
+        # In an acknowledgement, segment 0 is the one that the slot has just written.
+        snapshot.persisted_bytes + sum(stored.length_bytes for stored in snapshot.keyed if stored.segment == 0),
+        snapshot.persisted_bytes,
+    )
 
 
 class RecoveryHistory:
@@ -168,13 +212,15 @@ class RecoveryHistory:
     def reports(self) -> tuple[RecoveryReport, ...]:
         return tuple(self._recoveries)
 
-    def failed(self, next_generation: int, now_ms: float, wall_ms: int, cause: str) -> None:
+    def failed(self, next_generation: int, now_ms: float, wall_ms: int, cause: FailureCause) -> None:
         """Record a failure. One while the job still recovers from the one before belongs to the same recovery's
         time.
         """
         if self._failed_ms is None:
             self._failed_ms = now_ms
-        self._recoveries.append(RecoveryReport(next_generation, wall_ms, cause, None, None))
+        self._recoveries.append(
+            RecoveryReport(next_generation, wall_ms, cause.summary, None, None, cause.traceback, cause.planned)
+        )
 
     def running(self, generation: Generation, now_ms: float, restored_checkpoint: int | None) -> None:
         if self._failed_ms is None:
@@ -237,22 +283,27 @@ class _VertexView:
     """Keeps the sums of a vertex. Each status changes them by its difference to the one before, so that it costs the
     same however many subtasks the vertex has."""
 
-    def __init__(self, name: str, parallelism: int, connectors: tuple[tuple[str, dict[str, str]], ...] = ()) -> None:
-        self.name = name
-        self._connectors = connectors
-        self._parallelism = parallelism
+    def __init__(self, vertex: Vertex) -> None:
+        self.name = vertex.name
+        self._connectors = tuple((o.name, facts) for o in vertex.operators if (facts := connector_of(o)))
+        self._operators = tuple((o.uid, o.name) for o in vertex.operators)
+        self._parallelism, self._max_parallelism = vertex.parallelism, vertex.max_parallelism
         self._subtasks: dict[int, _SubtaskView] = {}
         self._lags: dict[int, int | None] = {}
         self._metrics: dict[int, dict[str, int]] = {}
         """Metrics of user functions by subtask, replaced when they change, because reports share them. Few jobs ask for
         any."""
+        self._reports: dict[int, SubtaskReport] = {}
         self._sums = [0] * len(_Measured._fields)
         self._report: VertexReport | None = None
 
-    def on_subtask(self, status: SubtaskStatus, now_ms: float) -> None:
+    def on_subtask(self, status: SubtaskStatus, slot: int, now_ms: float) -> None:
         known = self._subtasks.get(status.subtask)
         measured = _Measured.of(status, now_ms, known)
         self._subtasks[status.subtask] = _SubtaskView(measured, now_ms)
+        self._reports[status.subtask] = _subtask_report(
+            status, slot, measured, 0.0 if known is None else now_ms - known.at_ms, self._reports.get(status.subtask)
+        )
         self._lags[status.subtask] = status.lag_rows
         if status.metrics:
             self._metrics = self._metrics | {status.subtask: status.metrics}
@@ -263,6 +314,7 @@ class _VertexView:
     def on_generation_ended(self) -> None:
         """Keep the counts: counters start from 0 with each generation, but the sums continue."""
         self._subtasks.clear()
+        self._reports.clear()
         self._lags.clear()
         self._metrics = {}
         counted = _Measured(*self._sums)
@@ -293,12 +345,35 @@ class _VertexView:
                 None if None in self._lags.values() else sum(filter(None, self._lags.values())) if self._lags else None,
                 self._connectors,
                 self._metrics,
+                dict(self._reports),
+                self._max_parallelism,
+                self._operators,
             )
         return self._report
 
 
-def _connectors(vertex: Vertex) -> tuple[tuple[str, dict[str, str]], ...]:
-    return tuple((o.name, facts) for o in vertex.operators if (facts := connector_of(o)))
+def _subtask_report(
+    status: SubtaskStatus, slot: int, measured: _Measured, elapsed_ms: float, before: SubtaskReport | None
+) -> SubtaskReport:
+    since_ms, busy_ms, backpressured_ms = (0.0, 0.0, 0.0) if before is None else before[-3:]
+    return SubtaskReport(
+        slot,
+        status.rows_in,
+        status.rows_out,
+        status.bytes_in,
+        status.bytes_out,
+        measured.rows_in_rate / _RATE_UNITS,
+        measured.rows_out_rate / _RATE_UNITS,
+        status.busy_share,
+        status.backpressured_share,
+        status.queued_bytes,
+        status.step_ms_max,
+        status.watermark_ms,
+        status.lag_rows,
+        since_ms + elapsed_ms,
+        busy_ms + elapsed_ms * status.busy_share,
+        backpressured_ms + elapsed_ms * status.backpressured_share,
+    )
 
 
 _NOTHING = _Measured()
@@ -347,11 +422,12 @@ class Reporter:
         self._graph = graph
         self._job_id = job_id
         self._lifecycle = lifecycle
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self.recoveries = RecoveryHistory()
-        self._vertices = [
-            _VertexView(vertex.name, vertex.parallelism, _connectors(vertex)) for vertex in graph.vertices
-        ]
+        self._vertices = [_VertexView(vertex) for vertex in graph.vertices]
+        self._edges = tuple(
+            EdgeReport(edge.source, edge.target, edge.partitioner.kind.value, edge.side_output) for edge in graph.edges
+        )
         self._rss_bytes = [0] * lifecycle.roster.slots
         self.rescales: Callable[[], tuple[RescaleReport, ...]] = tuple
         self._drain = _DrainView()
@@ -366,7 +442,7 @@ class Reporter:
         if status.subtasks:
             self._drain.on_status(status.slot, sum(subtask.layers for subtask in status.subtasks))
         for subtask in status.subtasks:
-            self.on_subtask(subtask, now_ms)
+            self.on_subtask(subtask, status.slot, now_ms)
 
     def on_rescaled(self, graph: JobGraph) -> None:
         """Note that the next generation has another parallelism."""
@@ -378,11 +454,11 @@ class Reporter:
         if slot < len(self._rss_bytes):  # otherwise of a process that is about to leave
             self._rss_bytes[slot] = rss_bytes
 
-    def on_subtask(self, subtask: SubtaskStatus, now_ms: float) -> None:
-        self._vertices[subtask.vertex].on_subtask(subtask, now_ms)
+    def on_subtask(self, subtask: SubtaskStatus, slot: int, now_ms: float) -> None:
+        self._vertices[subtask.vertex].on_subtask(subtask, slot, now_ms)
 
     def on_restarting(self, restarting: Restarting, now_ms: float, wall_ms: int) -> None:
-        self.recoveries.failed(self.counter + 1, now_ms, wall_ms, restarting.cause.summary)
+        self.recoveries.failed(self.counter + 1, now_ms, wall_ms, restarting.cause)
 
     def on_generation(self, counter: int) -> None:
         """Note that a generation is deployed."""
@@ -414,7 +490,7 @@ class Reporter:
             vertex.on_generation_ended()
 
     def build(self) -> JobReport:
-        life, checkpoints = self._lifecycle, self._checkpoints
+        life, checkpoints = self._lifecycle, self.checkpoints
         self._has_run = self._has_run or life.state == "RUNNING"
         shown = (
             self._job_id,
@@ -435,6 +511,7 @@ class Reporter:
             self._drain.report(),
             self.rescales(),
             self._has_run,
+            self._edges,
         )
         if shown != self._shown:
             self._shown, self._report = shown, JobReport(*shown)

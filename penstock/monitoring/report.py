@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.monitoring.subtask_figures import SubtaskCheckpoint, SubtaskReport, packed_count, unpacked
+
 
 @dataclass(frozen=True)
 class VertexReport:
@@ -28,6 +30,21 @@ class VertexReport:
     """The sources and sinks of the chain: the name and the description of each."""
     metrics: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Figures of the state backend's own, by subtask and by Flink's names."""
+    subtasks: Mapping[int, SubtaskReport] = field(default_factory=dict)
+    """Those that have reported in this generation."""
+    max_parallelism: int = -1
+    operators: tuple[tuple[str, str], ...] = ()
+    """The uid and the name of each operator of the chain."""
+
+
+@dataclass(frozen=True)
+class EdgeReport:
+    """Describes a connection of two vertices. `exchange`: forward, hash, rebalance, broadcast or global."""
+
+    source: int
+    target: int
+    exchange: str
+    side_output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,18 @@ class CheckpointReport:
     failure: str | None = None
     is_savepoint: bool = False
     sync_ms_max: float = 0.0
+    acknowledged: bytes = b""
+    """The parts of the subtasks that have acknowledged it, packed."""
+    subtasks_expected: int = 0
+
+    @property
+    def parts(self) -> tuple[SubtaskCheckpoint, ...]:
+        """Return the parts of the subtasks that have acknowledged the checkpoint."""
+        return tuple(unpacked(self.acknowledged))
+
+    @property
+    def subtasks_acknowledged(self) -> int:
+        return packed_count(self.acknowledged)
 
 
 @dataclass(frozen=True)
@@ -62,6 +91,10 @@ class RecoveryReport:
     cause: str
     running_after_ms: float | None
     restored_checkpoint: int | None
+    traceback: str = ""
+    """That of the user's function; empty if none has failed."""
+    is_rescale: bool = False
+    """True if nothing has failed: the job continues at another parallelism."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +160,4 @@ class JobReport:
     rescales: tuple[RescaleReport, ...] = ()
     has_run: bool = False
     """True once the job has been RUNNING, whatever it is now."""
+    edges: tuple[EdgeReport, ...] = ()

@@ -8,34 +8,60 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.configuration import Configuration
 from penstock.common.job_client import JobClient
 from penstock.common.job_execution import CheckpointFailed, JobExecutionError
 from penstock.common.job_status import JobStatus
-from penstock.monitoring.report import JobReport, VertexReport
+from penstock.common.options import CheckpointingOptions
+from penstock.monitoring.diagnosis import JobFacts, diagnose
+from penstock.monitoring.report import CheckpointReport, JobReport, VertexReport
 from penstock.rest.operations import Operations, Outcome, TooManyOperations, TriggerIdInUse
-from penstock.rest.views import (
-    AGGREGATIONS,
-    aggregated_metrics,
+from penstock.rest.prometheus import exposition
+from penstock.rest.views.checkpoint_views import (
     checkpoint_details,
+    checkpoint_of_vertex,
     checkpoint_statistics,
+    restored_checkpoint,
+)
+from penstock.rest.views.job_views import (
+    driver_overview,
     has_ended,
     job_details,
+    job_exceptions,
     job_overview,
+    job_plan,
     job_status,
+    last_change_wall_ms,
     rescale_history,
-    subtask_metrics,
+    slot_details,
+    slots_overview,
 )
+from penstock.rest.views.metric_views import (
+    AGGREGATIONS,
+    aggregated,
+    figures_of,
+    job_metrics,
+    listed,
+    vertex_metrics,
+    vertex_pressure,
+)
+from penstock.rest.views.settings_views import checkpoint_settings, configuration_entries, job_settings
+from penstock.rest.views.vertex_views import VertexView
 
 _TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
 _FORMATS = ("CANONICAL", "NATIVE", "DEFAULT")
 _SAVEPOINT, _CHECKPOINT, _RESCALE, _CANCELLATION = "savepoint", "checkpoint", "rescale", "cancellation"
+_EXCEPTIONS = 20
+"""How many failures are shown, as in Flink, if the request does not say."""
 _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
 
 
@@ -54,6 +80,8 @@ class ServedJob:
     client: JobClient
     started_wall_ms: int
     takes_checkpoints: bool
+    configuration: Configuration = field(default_factory=Configuration)
+    directory: str | None = None
     operations: Operations = field(default_factory=Operations)
 
     @property
@@ -61,8 +89,24 @@ class ServedJob:
         report: JobReport = self.client.report()
         return report
 
+    @property
+    def facts(self) -> JobFacts:
+        """Return the settings that decide what slows a checkpoint down."""
+        get, options = self.configuration.get, CheckpointingOptions
+        interval = get(options.CHECKPOINTING_INTERVAL)
+        return JobFacts(
+            interval_ms=None if interval is None else interval.ms,
+            timeout_ms=get(options.CHECKPOINTING_TIMEOUT).ms,
+            unaligned=get(options.ENABLE_UNALIGNED),
+            aligned_timeout_ms=get(options.ALIGNED_CHECKPOINT_TIMEOUT).ms,
+            incremental=get(options.INCREMENTAL_CHECKPOINTS),
+        )
 
-Answer = tuple[int, dict[str, Any] | list[dict[str, Any]]]
+
+Answer = tuple[int, dict[str, Any] | list[dict[str, Any]] | list[dict[str, str]] | str]
+"""A status, and what is sent as JSON (or as text)."""
+
+_JOB, _VERTEX = r"/jobs/(?P<job>[^/]+)", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)"
 
 
 class JobApi:
@@ -70,28 +114,67 @@ class JobApi:
 
     def __init__(self, jobs: Callable[[], dict[str, ServedJob]]) -> None:
         self._jobs = jobs
-        self._routes: list[tuple[str, re.Pattern[str], Callable[[_Request], Answer]]] = [
+        self._routes = [
             (method, re.compile(path), handler)
-            for method, path, handler in (
-                ("GET", r"/config", self._config),
-                ("GET", r"/jobs", self._list),
-                ("GET", r"/jobs/overview", self._overview),
-                ("GET", r"/jobs/(?P<job>[^/]+)", self._details),
-                ("PATCH", r"/jobs/(?P<job>[^/]+)", self._terminate),
-                ("GET", r"/jobs/(?P<job>[^/]+)/cancellation/(?P<trigger>[^/]+)", self._cancellation_status),
-                ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/metrics", self._metrics),
-                ("GET", r"/jobs/(?P<job>[^/]+)/vertices/(?P<vertex>[^/]+)/subtasks/metrics", self._aggregated_metrics),
-                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints", self._checkpoints),
-                ("POST", r"/jobs/(?P<job>[^/]+)/checkpoints", self._trigger_checkpoint),
-                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints/details/(?P<checkpoint>\d+)", self._checkpoint),
-                ("GET", r"/jobs/(?P<job>[^/]+)/checkpoints/(?P<trigger>[^/]+)", self._checkpoint_status),
-                ("POST", r"/jobs/(?P<job>[^/]+)/savepoints", self._trigger_savepoint),
-                ("GET", r"/jobs/(?P<job>[^/]+)/savepoints/(?P<trigger>[^/]+)", self._savepoint_status),
-                ("POST", r"/jobs/(?P<job>[^/]+)/stop", self._stop),
-                ("PATCH", r"/jobs/(?P<job>[^/]+)/rescaling", self._rescale),
-                ("GET", r"/jobs/(?P<job>[^/]+)/rescaling/(?P<trigger>[^/]+)", self._rescale_status),
-                ("GET", r"/jobs/(?P<job>[^/]+)/rescales/history", self._rescales),
-            )
+            for method, path, handler in (*self._driver_routes(), *self._job_routes(), *self._vertex_routes())
+        ]
+
+    def _driver_routes(self) -> list[_Route]:
+        return [
+            ("GET", "/config", self._config),
+            ("GET", "/overview", self._driver_overview),
+            ("GET", "/metrics", self._prometheus),
+            ("GET", "/jobmanager/config", self._driver_config),
+            ("GET", "/jobs", self._list),
+            ("GET", "/jobs/overview", self._overview),
+            ("GET", "/jobs/metrics", self._metrics_of_jobs),
+            ("GET", "/taskmanagers", self._slots),
+            ("GET", r"/taskmanagers/(?P<slot>[^/]+)", self._slot),
+        ]
+
+    def _job_routes(self) -> list[_Route]:
+        return [
+            ("GET", _JOB, self._details),
+            ("PATCH", _JOB, self._terminate),
+            ("GET", rf"{_JOB}/status", self._status_of_job),
+            ("GET", rf"{_JOB}/plan", self._plan),
+            ("GET", rf"{_JOB}/config", self._job_config),
+            ("GET", rf"{_JOB}/jobmanager/config", self._entries),
+            ("GET", rf"{_JOB}/exceptions", self._exceptions),
+            ("GET", rf"{_JOB}/metrics", self._job_metrics),
+            ("GET", rf"{_JOB}/summary", self._summary),
+            ("GET", rf"{_JOB}/diagnosis", self._diagnosis),
+            ("GET", rf"{_JOB}/cancellation/(?P<trigger>[^/]+)", self._cancellation_status),
+            ("GET", rf"{_JOB}/checkpoints", self._checkpoints),
+            ("POST", rf"{_JOB}/checkpoints", self._trigger_checkpoint),
+            ("GET", rf"{_JOB}/checkpoints/config", self._checkpoint_config),
+            ("GET", rf"{_JOB}/checkpoints/details/(?P<checkpoint>\d+)", self._checkpoint),
+            (
+                "GET",
+                rf"{_JOB}/checkpoints/details/(?P<checkpoint>\d+)/subtasks/(?P<vertex>[^/]+)",
+                self._checkpoint_of_vertex,
+            ),
+            ("GET", rf"{_JOB}/checkpoints/(?P<trigger>[^/]+)", self._checkpoint_status),
+            ("POST", rf"{_JOB}/savepoints", self._trigger_savepoint),
+            ("GET", rf"{_JOB}/savepoints/(?P<trigger>[^/]+)", self._savepoint_status),
+            ("POST", rf"{_JOB}/stop", self._stop),
+            ("PATCH", rf"{_JOB}/rescaling", self._rescale),
+            ("GET", rf"{_JOB}/rescaling/(?P<trigger>[^/]+)", self._rescale_status),
+            ("GET", rf"{_JOB}/rescales/history", self._rescales),
+        ]
+
+    def _vertex_routes(self) -> list[_Route]:
+        return [
+            ("GET", _VERTEX, lambda request: (200, request.view.details())),
+            ("GET", rf"{_VERTEX}/backpressure", lambda request: (200, request.view.backpressure())),
+            ("GET", rf"{_VERTEX}/watermarks", lambda request: (200, request.view.watermarks())),
+            ("GET", rf"{_VERTEX}/subtasktimes", lambda request: (200, request.view.times())),
+            ("GET", rf"{_VERTEX}/taskmanagers", lambda request: (200, request.view.slots())),
+            ("GET", rf"{_VERTEX}/metrics", self._metrics),
+            ("GET", rf"{_VERTEX}/subtasks/metrics", self._aggregated_metrics),
+            ("GET", rf"{_VERTEX}/subtasks/(?P<subtask>\d+)", self._subtask),
+            ("GET", rf"{_VERTEX}/subtasks/(?P<subtask>\d+)/attempts/(?P<attempt>\d+)", self._attempt),
+            ("GET", rf"{_VERTEX}/subtasks/(?P<subtask>\d+)/metrics", self._metrics_of_subtask),
         ]
 
     def answer(self, method: str, target: str, body: bytes) -> Answer:
@@ -121,10 +204,43 @@ class JobApi:
 
     # ---- what is seen --------------------------------------------------------------------------------------------
 
-    def _config(self, request: _Request) -> Answer:
-        from penstock import __version__
+    def served(self, job_id: str) -> ServedJob:
+        """Return a served job. Raises `RequestRefused`."""
+        return self._job(job_id)
 
-        return 200, {"refresh-interval": 3000, "flink-version": f"penstock {__version__}", "features": {}}
+    def summary(self, job: ServedJob) -> dict[str, Any]:
+        """Return the first page of the dashboard: vertices, newest checkpoints, causes of trouble."""
+        report, now = job.report, _now_wall_ms()
+        return {
+            "job": job_details(report, job.started_wall_ms, now),
+            "checkpoints": checkpoint_statistics(report, restored_checkpoint(report)),
+            "rescales": rescale_history(report),
+            "pressure": [vertex_pressure(vertex) for vertex in report.vertices],
+            "findings": [finding.document() for finding in diagnose(report, job.facts)],
+        }
+
+    def _config(self, request: _Request) -> Answer:
+        now = datetime.now().astimezone()
+        offset = now.utcoffset() or timedelta(0)
+        return 200, {
+            "refresh-interval": 3000,
+            "timezone-name": now.tzname() or "UTC",
+            "timezone-offset": int(offset.total_seconds() * 1000),
+            "flink-version": f"penstock {_version()}",
+            "flink-revision": "",
+            "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
+        }
+
+    def _driver_overview(self, request: _Request) -> Answer:
+        return 200, driver_overview([job.report for job in self._jobs().values()], _version())
+
+    def _prometheus(self, request: _Request) -> Answer:
+        jobs = [(job.report, job.started_wall_ms) for job in self._jobs().values()]
+        return 200, exposition(jobs, socket.gethostname(), _now_wall_ms())
+
+    def _driver_config(self, request: _Request) -> Answer:
+        entries = {e["key"]: e for job in self._jobs().values() for e in configuration_entries(job.configuration)}
+        return 200, list(entries.values())
 
     def _list(self, request: _Request) -> Answer:
         return 200, {"jobs": [job_status(job.report) for job in self._jobs().values()]}
@@ -133,30 +249,91 @@ class JobApi:
         now = _now_wall_ms()
         return 200, {"jobs": [job_overview(j.report, j.started_wall_ms, now) for j in self._jobs().values()]}
 
+    def _metrics_of_jobs(self, request: _Request) -> Answer:
+        wanted = request.listed("jobs")
+        jobs = [job for job_id, job in self._jobs().items() if wanted is None or job_id in wanted]
+        figures = [job_metrics(job.report, job.started_wall_ms, _now_wall_ms()) for job in jobs]
+        return 200, aggregated(figures, request.listed("get"), request.aggregations)
+
+    def _slots(self, request: _Request) -> Answer:
+        return 200, slots_overview([job.report for job in self._jobs().values()])
+
+    def _slot(self, request: _Request) -> Answer:
+        shown = slot_details([job.report for job in self._jobs().values()], request.named["slot"])
+        if shown is None:
+            raise RequestRefused(404, f"there is no slot {request.named['slot']}: GET /taskmanagers lists them")
+        return 200, shown
+
     def _details(self, request: _Request) -> Answer:
         return 200, job_details(request.job.report, request.job.started_wall_ms, _now_wall_ms())
 
+    def _status_of_job(self, request: _Request) -> Answer:
+        return 200, {"status": request.job.report.state}
+
+    def _plan(self, request: _Request) -> Answer:
+        return 200, {"plan": job_plan(request.job.report)}
+
+    def _job_config(self, request: _Request) -> Answer:
+        job, report = request.job, request.job.report
+        return 200, job_settings(report.job_id, report.job_name, report.slots_needed, job.configuration)
+
+    def _entries(self, request: _Request) -> Answer:
+        return 200, configuration_entries(request.job.configuration)
+
+    def _exceptions(self, request: _Request) -> Answer:
+        maximum = request.query.get("maxExceptions", [str(_EXCEPTIONS)])[-1]
+        if not maximum.isdecimal():
+            raise RequestRefused(400, f"maxExceptions must be a whole number, not {maximum!r}")
+        return 200, job_exceptions(request.job.report, int(maximum[:9]))
+
+    def _job_metrics(self, request: _Request) -> Answer:
+        job = request.job
+        return 200, listed(job_metrics(job.report, job.started_wall_ms, _now_wall_ms()), request.listed("get"))
+
+    def _summary(self, request: _Request) -> Answer:
+        return 200, self.summary(request.job)
+
+    def _diagnosis(self, request: _Request) -> Answer:
+        job, number = request.job, request.query.get("checkpoint", [None])[-1]
+        if number is not None and not number.isdecimal():
+            raise RequestRefused(400, f"checkpoint must be a whole number, not {number!r}")
+        checkpoint = None if number is None else request.checkpoint(int(number))
+        return 200, {"findings": [finding.document() for finding in diagnose(job.report, job.facts, checkpoint)]}
+
     def _metrics(self, request: _Request) -> Answer:
-        return 200, subtask_metrics(request.vertex, request.listed("get"))
+        return 200, vertex_metrics(request.vertex, request.listed("get"))
 
     def _aggregated_metrics(self, request: _Request) -> Answer:
-        aggregations = request.listed("agg") or list(AGGREGATIONS)
-        if unknown := [how for how in aggregations if how not in AGGREGATIONS]:
-            raise RequestRefused(400, f"agg={unknown[0]} is none of {', '.join(AGGREGATIONS)}")
-        return 200, aggregated_metrics(request.vertex, request.listed("get"), aggregations)
+        figures = figures_of(request.vertex)
+        wanted = request.listed("subtasks")
+        chosen = [f for number, f in figures.items() if wanted is None or str(number) in wanted]
+        return 200, aggregated(chosen, request.listed("get"), request.aggregations)
+
+    def _subtask(self, request: _Request) -> Answer:
+        return 200, request.view.subtask(request.subtask)
+
+    def _attempt(self, request: _Request) -> Answer:
+        attempt, generation = request.named["attempt"], request.job.report.generation
+        if attempt != str(generation):
+            raise RequestRefused(404, f"attempt {attempt} is over: the job runs in its attempt {generation}")
+        return self._subtask(request)
+
+    def _metrics_of_subtask(self, request: _Request) -> Answer:
+        return 200, listed(figures_of(request.vertex).get(request.subtask, {}), request.listed("get"))
 
     def _checkpoints(self, request: _Request) -> Answer:
-        return 200, checkpoint_statistics(request.job.report)
+        report = request.job.report
+        return 200, checkpoint_statistics(report, restored_checkpoint(report))
+
+    def _checkpoint_config(self, request: _Request) -> Answer:
+        return 200, checkpoint_settings(request.job.configuration, request.job.directory)
 
     def _checkpoint(self, request: _Request) -> Answer:
-        report, number = request.job.report, int(request.named["checkpoint"])
-        for checkpoint in report.checkpoints:
-            if checkpoint.checkpoint_id == number:
-                return 200, checkpoint_details(checkpoint, report)
-        known = ", ".join(str(checkpoint.checkpoint_id) for checkpoint in report.checkpoints) or "none"
-        raise RequestRefused(
-            404, f"checkpoint {number} is not remembered (those are: {known}); see web.checkpoints.history"
-        )
+        return 200, checkpoint_details(request.checkpoint(int(request.named["checkpoint"])), request.job.report)
+
+    def _checkpoint_of_vertex(self, request: _Request) -> Answer:
+        checkpoint, report = request.checkpoint(int(request.named["checkpoint"])), request.job.report
+        return 200, checkpoint_of_vertex(checkpoint, request.vertex_number, report)
 
     # ---- what is asked for ---------------------------------------------------------------------------------------
 
@@ -255,13 +432,48 @@ class _Request:
         return self.find(self.named["job"])
 
     @property
-    def vertex(self) -> VertexReport:
+    def vertex_number(self) -> int:
         """Return the vertex that the path names by its number, in 32 hex digits as in the job's details."""
         named, vertices = self.named["vertex"], self.job.report.vertices
         number = int(named, 16) if _TRIGGER_ID.fullmatch(named) else len(vertices)
         if number >= len(vertices):
             raise RequestRefused(404, f"there is no vertex {named}: GET /jobs/{self.named['job']} lists their ids")
-        return vertices[number]
+        return number
+
+    @property
+    def vertex(self) -> VertexReport:
+        return self.job.report.vertices[self.vertex_number]
+
+    @property
+    def view(self) -> VertexView:
+        job, report = self.job, self.job.report
+        since = last_change_wall_ms(report, job.started_wall_ms)
+        return VertexView(report, self.vertex_number, since, _now_wall_ms())
+
+    @property
+    def subtask(self) -> int:
+        number, parallelism = int(self.named["subtask"][:9]), self.vertex.parallelism
+        if number >= parallelism:
+            raise RequestRefused(404, f"there is no subtask {number}: the vertex has {parallelism}, counted from 0")
+        return number
+
+    @property
+    def aggregations(self) -> list[str]:
+        asked = self.listed("agg") or list(AGGREGATIONS)
+        if unknown := [how for how in asked if how not in AGGREGATIONS]:
+            raise RequestRefused(400, f"agg={unknown[0]} is none of {', '.join(AGGREGATIONS)}")
+        return asked
+
+    def checkpoint(self, number: int) -> CheckpointReport:
+        """Return a checkpoint that the report remembers."""
+        checkpoints = self.job.report.checkpoints
+        for checkpoint in checkpoints:
+            if checkpoint.checkpoint_id == number:
+                return checkpoint
+        known = ", ".join(str(checkpoint.checkpoint_id) for checkpoint in checkpoints) or "none"
+        raise RequestRefused(
+            404, f"checkpoint {number} is not remembered (those are: {known}); see web.checkpoints.history"
+        )
 
     def listed(self, name: str) -> list[str] | None:
         """Return a parameter of the query that is a list with commas; None if it is not there."""
@@ -389,3 +601,12 @@ def _check_format(given: dict[str, Any]) -> None:
 
 def _now_wall_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _version() -> str:
+    from penstock import __version__
+
+    return __version__
+
+
+_Route = tuple[str, str, Callable[[_Request], Answer]]

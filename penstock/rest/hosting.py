@@ -48,7 +48,10 @@ class JobHosting:
         get, started_wall_ms = self._configuration.get, int(time.time() * 1000)
         report, pid = client.report(), os.getpid()
         takes_checkpoints = get(CheckpointingOptions.CHECKPOINTING_INTERVAL) is not None
-        self._served = report.job_id, ServedJob(client, started_wall_ms, takes_checkpoints)
+        self._served = (
+            report.job_id,
+            ServedJob(client, started_wall_ms, takes_checkpoints, self._configuration, directory),
+        )
         self._server.serve(*self._served)
         job = RunningJob(
             report.job_id,

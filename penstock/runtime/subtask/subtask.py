@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from penstock.operators.event_time.subtask_clock import SubtaskClock
+from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.subtask.effects import BarrierReached, WindowsClosed
 from penstock.protocol.values.elements import WATERMARK_MAX_MS, EndOfData, Watermark
 from penstock.protocol.values.frames import CreditLimit, CreditWanted, Data, Event
@@ -287,6 +288,7 @@ class Subtask:
 
     def status(self, busy_share: float, backpressured_share: float, step_ms_max: float) -> SubtaskStatus:
         """Return the counters as they are. Called from any thread."""
+        emitted_ms = self.event_time.time.emitted_ms
         return SubtaskStatus(
             vertex=self.id.vertex,
             subtask=self.id.subtask,
@@ -303,6 +305,7 @@ class Subtask:
             skipped_rows=self.feed.skipped_rows,
             layers=len(self.gate.layers),
             lag_rows=self.feed.lag_rows,
+            watermark_ms=None if emitted_ms == WATERMARK_MIN_MS else emitted_ms,
             metrics=self.parts.backend_metrics(),
         )
 
