@@ -6,8 +6,11 @@ Settings of the program override `-D key=value` of the command line, and those o
 
 from __future__ import annotations
 
+import base64
 import warnings
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, TypeVar, overload
+
+import yaml
 
 from penstock.common.options.foreign import is_foreign
 from penstock.common.options.option import BOOLEAN, FLOATING, INTEGER, ConfigOption, OptionError
@@ -33,11 +36,26 @@ class Configuration:
         configuration.set("execution.checkpointing.dir", "/data/checkpoints")
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any] | Configuration | None = None) -> None:
         self._texts: dict[str, str] = {}
         self._old_keys: dict[str, str] = {}
+        if isinstance(options, Configuration):
+            self.add_all(options)
+            return
         for key, value in (options or {}).items():
             self.set(key, value)
+
+    @classmethod
+    def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
+        """Make a configuration of options by key.
+
+        Args:
+            map: The options.
+
+        Returns:
+            The configuration.
+        """
+        return cls(map)
 
     # ---- typed options ----------------------------------------------------------------------------------------
 
@@ -200,6 +218,45 @@ class Configuration:
         """
         return self.set(key, value)
 
+    def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
+        """Read an option as bytes. Raises `OptionError` if it was not set by `set_bytearray`.
+
+        Args:
+            key: The key.
+            default_value: Returned if the option is not set.
+
+        Returns:
+            The bytes.
+        """
+        return self._typed(key, _bytes, default_value)
+
+    def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Set an option to bytes, as the text of YAML's binary type.
+
+        Args:
+            key: The key.
+            value: The bytes.
+
+        Returns:
+            This configuration.
+        """
+        return self.set(key, f"{_BINARY}{base64.b64encode(value).decode()}")
+
+    @staticmethod
+    def parse_list_value(value: str) -> list[Any]:
+        """Read a list that was written as YAML, or with semicolons.
+
+        Args:
+            value: "[a, b]" or "a;b".
+
+        Returns:
+            The parts; none of an empty text.
+        """
+        if not value:
+            return []
+        found = yaml.safe_load(value)
+        return found if isinstance(found, list) else value.split(";")
+
     def _typed(self, key: str, parse: Callable[[str], T], default: T) -> T:
         text = self._texts.get(DEPRECATED.get(key, key))
         if text is None:
@@ -235,16 +292,20 @@ class Configuration:
         """
         return self._texts.pop(DEPRECATED.get(key, key), None) is not None
 
-    def add_all(self, other: Configuration, prefix: str | None = None) -> None:
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
         """Set all options of another configuration, in place of those that are set here.
 
         Args:
             other: The other configuration.
             prefix: A text to put before each key.
+
+        Returns:
+            This configuration.
         """
         for key, text in other._texts.items():
             self.set((prefix or "") + key, text)
         self._old_keys.update(other._old_keys)
+        return self
 
     def add_all_to_dict(self, target_dict: dict[str, str]) -> None:
         """Write all options to a dict, as texts by key.
@@ -300,6 +361,22 @@ class Configuration:
     def __repr__(self) -> str:
         shown = {key: "***" if is_secret(key) else text for key, text in self._texts.items()}
         return f"Configuration({shown!r})"
+
+    def __str__(self) -> str:
+        shown = (f"{key}={'***' if is_secret(key) else text}" for key, text in self._texts.items())
+        return f"{{{', '.join(shown)}}}"
+
+
+_BINARY = "!!binary |-\n  "
+
+
+def _bytes(text: str) -> bytearray:
+    try:
+        if text.startswith(_BINARY):
+            return bytearray(base64.b64decode(text[len(_BINARY) :], validate=True))
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r:.80} are no bytes; set_bytearray() sets them")
 
 
 def _plain_text(key: str, value: Any) -> str:

@@ -22,18 +22,14 @@ _ASYNC = (
     "for calls of a slow service use a pool of threads in map_batches(), which gets many rows at once, or a higher "
     "parallelism of that operator"
 )
-_JARS = "no Java library is needed: leave the call out; connectors are extras, e.g. pip install 'penstock[kafka]'"
-_SLOTS = "every slot runs a subtask of each vertex: leave it out"
 _PACKAGES = (
     "slots use the Python environment of Spark's executors: install packages there, or send them with Spark "
     "(spark.archives, spark.submit.pyFiles)"
 )
 _OLD_SOURCES = "sources are given to from_source(source, watermark_strategy, name)"
-_OLD_SINKS = "sinks are given to sink_to(sink)"
 _SERVICE = "there is no such connector in this version: use Kafka, files or a DataFrame, or a function in map()"
 _JVM = "it belongs to Flink's JVM, and has no counterpart here: leave it out"
 _METRICS = "there are no metrics of users in this version: count in state, or emit rows to a side output"
-_SELECT = "for some of the columns, select('a', 'b')"
 _GROUP = "rows of equal keys come together by key_by('column')"
 _COLUMNS = "columns are made by with_columns(name=expression)"
 _COLLECT = "rows come to the program by execute_and_collect(), or as a Spark DataFrame by to_spark()"
@@ -41,14 +37,10 @@ _CSV = "for_schema(CsvSchema) has what can be set"
 
 ADVICE = {
     # ---- modules ------------------------------------------------------------------------------------------------
-    "penstock.common.config_options": "options are texts: configuration.set_string(key, value)",
     "penstock.common.io": _OLD_SOURCES,
-    "penstock.common.serializer": "rows have types, made by Types",
-    "penstock.common.input_dependency_constraint": _JVM,
     "penstock.datastream.async_data_stream": _ASYNC,
     "penstock.datastream.async_retry_predicates": _ASYNC,
     "penstock.datastream.async_retry_strategies": _ASYNC,
-    "penstock.datastream.slot_sharing_group": _SLOTS,
     "penstock.datastream.formats.orc": "write Parquet, with ParquetBulkWriters.for_row_type()",
     "penstock.datastream.connectors.dynamic_kafka": "one cluster is read by KafkaSource",
     "penstock.table": "there is no Table API: use streams with columns (docs/columns.md), or to_spark() and Spark SQL",
@@ -77,56 +69,21 @@ ADVICE = {
         ),
         _TRIGGERS,
     ),
-    **dict.fromkeys(("SlotSharingGroup", "MemorySize"), _SLOTS),
-    "SourceFunction": _OLD_SOURCES,
-    "SinkFunction": _OLD_SINKS,
     "StreamingFileSink": "FileSink writes files: FileSink.for_row_format(path, encoder)",
-    "CustomStateBackend": "state backends are HashMapStateBackend and EmbeddedRocksDBStateBackend",
-    "CustomCheckpointStorage": "FileSystemCheckpointStorage(uri) takes paths and URIs of stores",
     "CachedDataStream": "a bounded stream is kept as a DataFrame: stream.to_spark()",
-    "ConfigOptions": "options are texts: configuration.set_string(key, value)",
-    "RestartStrategyConfiguration": "RestartStrategies makes them; annotate with RestartStrategies",
-    "Instant": "times are datetime.datetime (Types.SQL_TIMESTAMP())",
-    "TypeSerializer": "rows have types, made by Types",
-    "InputDependencyConstraint": _JVM,
-    "AssignerWithPeriodicWatermarksWrapper": "watermark strategies are WatermarkStrategy.for_...()",
-    "RowTypeInfo": "Types.ROW_NAMED(names, types) makes the type of rows",
-    "TupleTypeInfo": "Types.TUPLE(types) makes the type of tuples",
-    "ListTypeInfo": "Types.LIST(type) makes the type of lists",
-    **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Basic", "Instant", "SqlTime", "PrimitiveArray")},
+    **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Instant", "SqlTime", "PrimitiveArray")},
     # ---- methods ------------------------------------------------------------------------------------------------
-    "StreamExecutionEnvironment.add_jars": _JARS,
-    "StreamExecutionEnvironment.add_classpaths": _JARS,
     "StreamExecutionEnvironment.create_input": _OLD_SOURCES,
-    "StreamExecutionEnvironment.read_text_file": (
-        "lines of a file are read by from_source(FileSource.for_record_stream_format(StreamFormat.text_line_format(), "
-        "path).build(), WatermarkStrategy.no_watermarks(), 'lines')"
-    ),
-    "StreamExecutionEnvironment.register_slot_sharing_group": _SLOTS,
     "StreamExecutionEnvironment.set_python_requirements": _PACKAGES,
     "StreamExecutionEnvironment.add_python_archive": _PACKAGES,
     "StreamExecutionEnvironment.set_python_executable": (
         "slots use the Python of Spark's executors: set spark.pyspark.python, or PYSPARK_PYTHON"
     ),
     "StreamExecutionEnvironment.register_cached_file": "files go to the executors with Spark: spark.files",
-    "StreamExecutionEnvironment.enable_changelog_state_backend": (
-        "checkpoints are small without it: execution.checkpointing.incremental"
-    ),
-    "StreamExecutionEnvironment.is_changelog_state_backend_enabled": _JVM,
-    "StreamExecutionEnvironment.set_default_savepoint_directory": (
-        "set execution.checkpointing.savepoint-dir, or name it in stop_with_savepoint(directory)"
-    ),
-    "StreamExecutionEnvironment.get_default_savepoint_directory": "it is execution.checkpointing.savepoint-dir",
-    "StreamExecutionEnvironment.get_checkpointing_consistency_mode": "get_checkpoint_config() has it",
-    "StreamExecutionEnvironment.is_unaligned_checkpoints_enabled": "get_checkpoint_config() has it",
-    "StreamExecutionEnvironment.is_force_unaligned_checkpoints": "all edges may be unaligned here",
-    "StreamExecutionEnvironment.get_default_local_parallelism": "get_parallelism() is the parallelism of the job",
-    "StreamExecutionEnvironment.is_chaining_of_operators_with_different_max_parallelism_enabled": _JVM,
     "FileSourceBuilder.monitor_continuously": (
         "the files are those that are there when the job starts; new ones are read by the next job"
     ),
     "FileSourceBuilder.set_split_assigner": "splits go to the subtask that asks next: leave it out",
-    "DataStream.project": _SELECT,
     "DataStream.group_by": _GROUP,
     "DataStream.groupBy": _GROUP,
     "DataStream.withColumn": _COLUMNS,
@@ -140,7 +97,6 @@ ADVICE = {
     "DataStream.join": "two streams meet in connect(other).key_by(...).process(KeyedCoProcessFunction)",
     "DataStream.cache": "a bounded stream is kept as a DataFrame: stream.to_spark()",
     "DataStream.window_all": "for windows over all rows give them all one key, key_by(lambda row: 0).window(...)",
-    "DataStream.get_execution_config": "get_execution_environment().get_config() has it",
     "DataStream.count_window": _WINDOWS,
     "WindowedStream.trigger": _TRIGGERS,
     "WindowedStream.evictor": _TRIGGERS,

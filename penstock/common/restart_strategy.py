@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.options.option import ConfigOption
 from penstock.common.options.restart import RestartStrategyOptions as Options
+from penstock.common.time import Duration
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,76 @@ class RestartStrategies:
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, Duration.of_seconds(10)))
     """
 
+    class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Ends the job at its first failure."""
+
+        def __init__(self) -> None:
+            super().__init__("Restart deactivated.", ((Options.RESTART_STRATEGY, "none"),))
+
+    class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Leaves the strategy to the configuration."""
+
+        def __init__(self) -> None:
+            super().__init__("Cluster level default restart strategy", ())
+
+    class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Restarts the job a number of times, after the same delay each."""
+
+        def __init__(self, restart_attempts: int, delay_between_attempts_interval: Any) -> None:
+            super().__init__(
+                f"Restart with fixed delay ({delay_between_attempts_interval} ms). #{restart_attempts} restart "
+                "attempts.",
+                (
+                    (Options.RESTART_STRATEGY, "fixed-delay"),
+                    (Options.FIXED_DELAY_ATTEMPTS, restart_attempts),
+                    (Options.FIXED_DELAY_DELAY, delay_between_attempts_interval),
+                ),
+            )
+
+        def get_restart_attempts(self) -> int:
+            """Return the number of restarts that there may be in all."""
+            return int(self.options[1][1])
+
+        def get_delay_between_attempts_interval(self) -> datetime.timedelta:
+            """Return the delay before each restart."""
+            return Duration.of(self.options[2][1]).to_timedelta()
+
+    class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Restarts the job until too many failures happen in an interval."""
+
+        def __init__(self, max_failure_rate: int, failure_interval: Any, delay_between_attempts_interval: Any) -> None:
+            super().__init__(
+                f"Failure rate restart with maximum of {max_failure_rate} failures within interval {failure_interval} "
+                f"and fixed delay {delay_between_attempts_interval}.",
+                (
+                    (Options.RESTART_STRATEGY, "failure-rate"),
+                    (Options.FAILURE_RATE_MAX, max_failure_rate),
+                    (Options.FAILURE_RATE_INTERVAL, failure_interval),
+                    (Options.FAILURE_RATE_DELAY, delay_between_attempts_interval),
+                ),
+            )
+
+        def get_max_failure_rate(self) -> int:
+            """Return the number of failures within the interval that the job survives."""
+            return int(self.options[1][1])
+
+        def get_failure_interval(self) -> datetime.timedelta:
+            """Return the interval in which failures are counted."""
+            return Duration.of(self.options[2][1]).to_timedelta()
+
+        def get_delay_between_attempts_interval(self) -> datetime.timedelta:
+            """Return the delay before each restart."""
+            return Duration.of(self.options[3][1]).to_timedelta()
+
     @staticmethod
     def no_restart() -> RestartStrategyConfiguration:
         """Make the strategy that ends the job at its first failure."""
-        return RestartStrategyConfiguration("Restart deactivated.", ((Options.RESTART_STRATEGY, "none"),))
+        return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> RestartStrategyConfiguration:
         """Make the strategy of the configuration: by default exponential delay with checkpointing, and none without."""
-        return RestartStrategyConfiguration("Cluster level default restart strategy", ())
+        return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(restart_attempts: int, delay_between_attempts: Any) -> RestartStrategyConfiguration:
@@ -59,14 +122,7 @@ class RestartStrategies:
         Returns:
             The strategy.
         """
-        return RestartStrategyConfiguration(
-            f"Restart with fixed delay ({delay_between_attempts} ms). #{restart_attempts} restart attempts.",
-            (
-                (Options.RESTART_STRATEGY, "fixed-delay"),
-                (Options.FIXED_DELAY_ATTEMPTS, restart_attempts),
-                (Options.FIXED_DELAY_DELAY, delay_between_attempts),
-            ),
-        )
+        return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
@@ -82,16 +138,7 @@ class RestartStrategies:
         Returns:
             The strategy.
         """
-        return RestartStrategyConfiguration(
-            f"Failure rate restart with maximum of {failure_rate} failures within interval {failure_interval} "
-            f"and fixed delay {delay_interval}.",
-            (
-                (Options.RESTART_STRATEGY, "failure-rate"),
-                (Options.FAILURE_RATE_MAX, failure_rate),
-                (Options.FAILURE_RATE_INTERVAL, failure_interval),
-                (Options.FAILURE_RATE_DELAY, delay_interval),
-            ),
-        )
+        return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
     @staticmethod
     def exponential_delay_restart(

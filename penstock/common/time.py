@@ -1,11 +1,13 @@
-"""Defines Duration and Time, and their text in options: `500 ms`, `10 min`."""
+"""Defines Duration, Time and Instant, and the text of durations in options: `500 ms`, `10 min`."""
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 from dataclasses import dataclass
 from functools import total_ordering
+from typing import Any, SupportsIndex
 
 _UNIT_NANOSECONDS = {
     "ns": 1, "nano": 1, "nanos": 1, "nanosecond": 1, "nanoseconds": 1,
@@ -183,11 +185,64 @@ class Duration:
         return f"{self.nanoseconds // size} {unit}"
 
 
-@dataclass(frozen=True)
+class Instant(datetime.datetime):
+    """Represents a point in time: a datetime in UTC, with PyFlink's names. Rows of `Types.INSTANT()` have them.
+
+    Example:
+        Instant.of_epoch_milli(1_500).to_epoch_milli()
+    """
+
+    equals_datetime = True
+    """Tells the encoding of keys that it has no more than a datetime has."""
+    _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+    def __new__(cls, seconds: Any, nanos: Any = 0, *fields: Any, **named: Any) -> Instant:
+        """Make an instant of the seconds since the epoch and the nanoseconds after them, cut to microseconds."""
+        if fields or named:  # datetime's own methods make their results by year, month, day ...
+            return super().__new__(cls, seconds, nanos, *fields, **named)
+        time = cls._EPOCH + datetime.timedelta(seconds=seconds, microseconds=nanos // 1000)
+        return super().__new__(
+            cls, time.year, time.month, time.day, time.hour, time.minute, time.second, time.microsecond, datetime.UTC
+        )
+
+    @property
+    def seconds(self) -> int:
+        """Return the whole seconds since the epoch, rounded down."""
+        return calendar.timegm(self.utctimetuple())
+
+    @property
+    def nanos(self) -> int:
+        """Return the nanoseconds after the whole seconds."""
+        return self.microsecond * 1000
+
+    def to_epoch_milli(self) -> int:
+        """Return the milliseconds since the epoch, rounded down."""
+        return self.seconds * 1000 + self.microsecond // 1000
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        """Make an instant of milliseconds since the epoch.
+
+        Args:
+            epoch_milli: The milliseconds.
+
+        Returns:
+            The instant.
+        """
+        return Instant(epoch_milli // 1000, epoch_milli % 1000 * 1_000_000)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return Instant, (self.seconds, self.nanos)
+
+    def __repr__(self) -> str:
+        return f"Instant<{self.seconds}, {self.nanos}>"
+
+
 class Time:
     """Represents a length of time in whole milliseconds, as PyFlink's windows take it. It may be negative."""
 
-    _milliseconds: int
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
 
     @classmethod
     def of(cls, value: int) -> Time:
@@ -264,3 +319,15 @@ class Time:
     def to_milliseconds(self) -> int:
         """Return the length in milliseconds."""
         return self._milliseconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Time) and self._milliseconds == other._milliseconds
+
+    def __hash__(self) -> int:
+        return hash(self._milliseconds)
+
+    def __repr__(self) -> str:
+        return f"Time({self._milliseconds})"
+
+    def __str__(self) -> str:
+        return f"{self._milliseconds} ms"

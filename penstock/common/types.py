@@ -64,6 +64,11 @@ class Types:
         return scalars.STRING
 
     @staticmethod
+    def CHAR() -> ColumnType:
+        """Return the type of `str` values of one character."""
+        return scalars.CHAR
+
+    @staticmethod
     def BIG_INT() -> ColumnType:
         """Return the type of whole numbers of any size."""
         return scalars.BIG_INT
@@ -103,7 +108,10 @@ class Types:
 
     @staticmethod
     def INSTANT() -> ColumnType:
-        """Return the type of `datetime.datetime` values with a time zone, in microseconds; they come back in UTC."""
+        """Return the type of `Instant`s and other `datetime.datetime` values with a time zone, in microseconds.
+
+        They come back as `Instant`s, which are datetimes in UTC.
+        """
         return scalars.INSTANT
 
     @staticmethod
@@ -133,7 +141,7 @@ class Types:
         Returns:
             The type.
         """
-        return RowType(tuple(field_types), tuple(f"f{i}" for i in range(len(field_types))))
+        return RowType(tuple(field_types))
 
     @staticmethod
     def ROW_NAMED(field_names: list[str], field_types: list[ColumnType]) -> RowType:

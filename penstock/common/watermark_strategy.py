@@ -420,3 +420,13 @@ def _length(given: Any, method: str, what: str) -> Duration:
         raise ValueError(
             f"{method}(): {what} is a Duration of 0 ms or more, e.g. Duration.of_seconds(20); got {given!r}"
         ) from error
+
+
+class AssignerWithPeriodicWatermarksWrapper:
+    """Refuses Flink's assigner that wraps a Java class: there is no JVM here."""
+
+    def __init__(self, j_assigner_with_periodic_watermarks: Any) -> None:
+        raise TypeError(
+            "AssignerWithPeriodicWatermarksWrapper wraps a Java class, and there is no JVM here: use a "
+            "WatermarkStrategy, or a WatermarkGenerator in WatermarkStrategy.for_generator()"
+        )

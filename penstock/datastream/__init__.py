@@ -9,6 +9,7 @@ from penstock.datastream._streams.execution import Executor, register_executor
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (
     CheckpointStorage,
+    CustomCheckpointStorage,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
@@ -44,9 +45,12 @@ from penstock.datastream.functions import (
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
+    SinkFunction,
+    SourceFunction,
     WindowFunction,
 )
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -55,6 +59,7 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.datastream.state_backend import (
+    CustomStateBackend,
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
     HashMapStateBackend,
@@ -80,16 +85,19 @@ from penstock.datastream.window import (
 __all__ = [
     "AggregateFunction", "AggregatingStateDescriptor", "BroadcastConnectedStream", "BroadcastProcessFunction",
     "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction", "CheckpointingMode",
-    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "DataStream", "DataStreamSink",
+    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "CustomCheckpointStorage",
+    "CustomStateBackend", "DataStream", "DataStreamSink",
     "DynamicEventTimeSessionWindows", "EmbeddedRocksDBStateBackend", "EventTimeSessionWindows", "Executor",
     "ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage", "FilterFunction", "FlatMapFunction", "Function", "FunctionInitializationContext",
     "FunctionSnapshotContext", "FsStateBackend", "HashMapStateBackend", "JobClient", "JobManagerCheckpointStorage",
     "KeySelector", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStream",
-    "ListStateDescriptor", "MapFunction", "MapStateDescriptor", "MemoryStateBackend", "OutputTag", "Partitioner",
+    "ListStateDescriptor", "MapFunction", "MapStateDescriptor", "MemorySize", "MemoryStateBackend",
+    "OutputTag", "Partitioner",
     "PredefinedOptions", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction", "ReducingStateDescriptor",
     "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SingleOutputStreamOperator",
-    "SessionWindowTimeGapExtractor", "SlidingEventTimeWindows", "StateBackend",
+    "SessionWindowTimeGapExtractor", "SinkFunction", "SlidingEventTimeWindows", "SlotSharingGroup", "SourceFunction",
+    "StateBackend",
     "StreamExecutionEnvironment", "TimeDomain", "TimeWindow", "TimerService", "TumblingEventTimeWindows",
     "ValueStateDescriptor", "Window", "WindowAssigner", "WindowFunction", "WindowedStream", "register_executor",
 ]  # fmt: skip

@@ -165,13 +165,15 @@ class CheckpointConfig:
         """
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
-    def set_externalized_checkpoint_retention(self, retention: ExternalizedCheckpointRetention) -> CheckpointConfig:
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
         """Set which checkpoints are kept when the job ends.
 
         Args:
-            retention: Which checkpoints are kept.
+            retention_mode: Which checkpoints are kept.
         """
-        self._configuration.set(Options.EXTERNALIZED_CHECKPOINT_RETENTION, retention)
+        self._configuration.set(Options.EXTERNALIZED_CHECKPOINT_RETENTION, retention_mode)
         return self
 
     set_externalized_checkpoint_cleanup = set_externalized_checkpoint_retention
@@ -226,13 +228,13 @@ class CheckpointConfig:
         """Return the time for which a checkpoint stays aligned if unaligned checkpoints are enabled."""
         return self._configuration.get(Options.ALIGNED_CHECKPOINT_TIMEOUT)
 
-    def set_aligned_checkpoint_timeout(self, aligned_checkpoint_timeout: Duration | int) -> CheckpointConfig:
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration | int) -> CheckpointConfig:
         """Set the time from its trigger after which a checkpoint turns unaligned, if these are enabled.
 
         Args:
-            aligned_checkpoint_timeout: A `Duration`, or milliseconds. 0, the default: at once.
+            alignment_timeout: A `Duration`, or milliseconds. 0, the default: at once.
         """
-        self._configuration.set(Options.ALIGNED_CHECKPOINT_TIMEOUT, aligned_checkpoint_timeout)
+        self._configuration.set(Options.ALIGNED_CHECKPOINT_TIMEOUT, alignment_timeout)
         return self
 
     get_alignment_timeout = get_aligned_checkpoint_timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions as Options
@@ -36,6 +37,14 @@ class JobManagerCheckpointStorage(CheckpointStorage):
             )
         self._max_state_size_bytes = max_state_size
 
+    def get_checkpoint_path(self) -> str | None:
+        """Return None: checkpoints have no directory."""
+        return None
+
+    def get_savepoint_path(self) -> str | None:
+        """Return None: savepoints go to the directory that is named for them."""
+        return None
+
     def get_max_state_size(self) -> int:
         """Return the size of the largest object that the storage takes, in bytes."""
         return self._max_state_size_bytes or self.DEFAULT_MAX_STATE_SIZE
@@ -49,6 +58,8 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 class FileSystemCheckpointStorage(CheckpointStorage):
     """Writes checkpoints to files below `checkpoint_path`, a local path or file:// URI that all slots see."""
 
+    MAX_FILE_STATE_THRESHOLD = 1024 * 1024
+
     def __init__(self, checkpoint_path: str | Path) -> None:
         if not str(checkpoint_path):
             raise ValueError("FileSystemCheckpointStorage needs a directory")
@@ -58,6 +69,28 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         """Return the directory."""
         return self._checkpoint_path
 
+    def get_savepoint_path(self) -> str | None:
+        """Return None: savepoints go to the directory that is named for them."""
+        return None
+
+    def get_min_file_size_threshold(self) -> int:
+        """Return 0: a slot's state is one file of each checkpoint, however small it is."""
+        return 0
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: files are written in pieces of whole columns."""
+        return 0
+
     def apply_to(self, configuration: Configuration) -> None:
         configuration.set(Options.CHECKPOINT_STORAGE, "filesystem")
         configuration.set(Options.CHECKPOINTS_DIRECTORY, self._checkpoint_path)
+
+
+class CustomCheckpointStorage(CheckpointStorage):
+    """Refuses Flink's storage that wraps a Java class: there is no JVM here."""
+
+    def __init__(self, j_custom_checkpoint_storage: Any) -> None:
+        raise TypeError(
+            "CustomCheckpointStorage wraps a Java class, and there is no JVM here: FileSystemCheckpointStorage(uri) "
+            "takes paths and URIs of stores (s3://, gs://, abfs://, hdfs://)"
+        )

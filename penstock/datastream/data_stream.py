@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn, Self, Sequence, overl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
@@ -26,6 +27,7 @@ from penstock.datastream._streams.column_operators import (
     all_and_more,
     batch_function,
     column_filter,
+    projected_tuple,
     projection,
     selected,
 )
@@ -40,6 +42,7 @@ from penstock.datastream._streams.declared_inputs import (
 )
 from penstock.datastream._streams.environment import Environment
 from penstock.datastream._streams.execution import find_data_frames
+from penstock.datastream._streams.function_connectors import sink_of
 from penstock.datastream._streams.function_wrappers import (
     CallableFilter,
     CallableFlatMap,
@@ -123,6 +126,10 @@ class DataStream(Stream):
     def get_execution_environment(self) -> Any:
         """Return the `StreamExecutionEnvironment` that the stream was declared in."""
         return self._environment
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """Return PyFlink's getters and setters of the job's options."""
+        return ExecutionConfig(self._environment.get_configuration())
 
     def get_type(self) -> TypeInformation:
         """Return the type of the rows; `Types.PICKLED_BYTE_ARRAY()` if none was declared."""
@@ -297,6 +304,25 @@ class DataStream(Stream):
         """
         spec, output_type = projection(self._type, "select()", selected(self._type, columns, named))
         return self._then(OperatorKind.PROJECT, "Select", spec, output_type)
+
+    def project(self, *field_indexes: int) -> SingleOutputStreamOperator:
+        """Keep some fields of tuples, in this order.
+
+        Example:
+            pairs.project(1, 0)
+
+        Args:
+            field_indexes: The positions of the fields, from 0.
+
+        Returns:
+            The stream of tuples of these fields.
+
+        Raises:
+            TypeError: The rows are no tuples, or no position is given.
+            ValueError: There is no field at a position.
+        """
+        spec, output_type = projected_tuple(self._type, field_indexes)
+        return self._then(OperatorKind.PROJECT, "Projection", spec, output_type)
 
     def with_columns(self, **named: str | pc.Expression) -> SingleOutputStreamOperator:
         """Keep all columns and compute others, which replace columns of the same name or follow the others.
@@ -590,15 +616,22 @@ class DataStream(Stream):
         return DataStreamSink(self._environment, node)
 
     def add_sink(self, sink_func: Any) -> DataStreamSink:
-        """Write the rows to a sink: PyFlink's older name of `sink_to`.
+        """Give the rows to a function or a sink.
+
+        Example:
+            stream.add_sink(print)
 
         Args:
-            sink_func: A `penstock.datastream.connectors.Sink`.
+            sink_func: A `SinkFunction`, a function of a row, or a `penstock.datastream.connectors.Sink`.
 
         Returns:
             The sink's operator.
+
+        Raises:
+            TypeError: `sink_func` is none of these.
         """
-        return self.sink_to(sink_func)
+        function = sink_of(sink_func)
+        return self.sink_to(sink_func) if function is None else self.sink_to(function).name("Sink: Unnamed")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each row on the driver's terminal, as `identifier:subtask> row`.

@@ -34,10 +34,12 @@ __all__ = [
     "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector", "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction", "NullByteKeySelector",
     "OperatorStateStore", "Partitioner", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction",
-    "RuntimeContext", "WindowFunction",
+    "RuntimeContext", "SinkFunction", "SourceFunction", "WindowFunction",
 ]  # fmt: skip
 
 IN = TypeVar("IN")
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 W = TypeVar("W", bound=Window)
@@ -177,6 +179,59 @@ class AggregateFunction(Function):
             NotImplementedError: The function does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__}.merge is needed here")
+
+
+class SourceFunction(Function):
+    """Makes the rows of a source, for `StreamExecutionEnvironment.add_source`. One subtask runs it.
+
+    After a failure it runs again from its beginning, so rows may come twice. To continue where a checkpoint was taken,
+    make it a `CheckpointedFunction`, too: its state is stored between two rows, so change what it holds before the
+    row is yielded. A `Source` has splits besides, so that several subtasks read.
+
+    Example:
+        class Countdown(SourceFunction):
+            def run(self):
+                yield from range(10, 0, -1)
+
+        env.add_source(Countdown(), "countdown", Types.LONG()).print()
+    """
+
+    bounded: bool = True
+    """Set it to False in a class whose rows have no end."""
+
+    @abstractmethod
+    def run(self) -> Iterable[Any]:
+        """Yield the rows, or return an iterable of them. The source ends with it.
+
+        It runs in its subtask's thread, and checkpoints wait while it makes a row. Where there is none yet, yield
+        None: it is asked again a moment later.
+
+        Returns:
+            The rows.
+        """
+
+
+class SinkFunction(Function):
+    """Takes the rows of a stream, for `DataStream.add_sink`. Each subtask has a copy of it.
+
+    Rows that came after the newest checkpoint come again after a failure. A `Sink` can commit its output with a
+    checkpoint, so that each row counts once.
+
+    Example:
+        class Send(SinkFunction):
+            def invoke(self, value):
+                print("sent", value)
+
+        stream.add_sink(Send())
+    """
+
+    @abstractmethod
+    def invoke(self, value: Any) -> None:
+        """Take a row.
+
+        Args:
+            value: The row.
+        """
 
 
 class KeySelector(Function):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 from penstock.datastream._streams.environment import Environment
+from penstock.datastream._streams.java_settings import warn_of_groups
 from penstock.datastream._streams.setting_checks import check_max_parallelism, check_parallelism
+from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.graph.logical import ChainingStrategy, Node
 
 __all__ = ["OperatorSettings"]
@@ -134,21 +136,22 @@ class OperatorSettings:
         self._node_for("disable_chaining").chaining = ChainingStrategy.NEVER
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
-        """Accept Flink's setting. All operators share their slots: a slot has one subtask of each.
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
+        """Accept Flink's setting, which has no effect: all operators share their slots. A warning says so.
 
         Args:
-            slot_sharing_group: Only "default".
+            slot_sharing_group: The group, or its name.
 
         Raises:
-            NotImplementedError: Another group was given.
+            TypeError: The argument is neither.
         """
-        if slot_sharing_group != "default":
-            operator = self._node_for("slot_sharing_group").name
-            raise NotImplementedError(
-                f"slot_sharing_group({slot_sharing_group!r}) of operator {operator!r}: "
-                "all operators share their slots (one subtask of each); leave it out, or say 'default'"
-            )
+        node = self._node_for("slot_sharing_group")
+        given = slot_sharing_group
+        name = given.get_name() if isinstance(given, SlotSharingGroup) else given
+        if not isinstance(name, str):
+            raise TypeError(f"slot_sharing_group() of operator {node.name!r} takes a group or a name, got {given!r}")
+        if name != "default":
+            warn_of_groups(name)
         return self
 
     def set_description(self, description: str) -> Self:

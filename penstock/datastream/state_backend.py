@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from enum import Enum
+from typing import Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions, RocksDBOptions, StateBackendOptions
@@ -241,3 +242,13 @@ def _warn(old: str, backend: str, storage: str) -> None:
         DeprecationWarning,
         stacklevel=3,
     )
+
+
+class CustomStateBackend(StateBackend):
+    """Refuses Flink's backend that wraps a Java class: there is no JVM here."""
+
+    def __init__(self, j_custom_state_backend: Any) -> None:
+        raise TypeError(
+            "CustomStateBackend wraps a Java class, and there is no JVM here: use HashMapStateBackend() or "
+            "EmbeddedRocksDBStateBackend()"
+        )

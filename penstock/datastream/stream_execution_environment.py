@@ -11,6 +11,7 @@ from penstock.common.job_client import JobClient
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.missing_names import AdvisesOnMissing
 from penstock.common.options import (
+    CheckpointingOptions,
     DeploymentOptions,
     ExecutionOptions,
     ParallelismOptions,
@@ -25,6 +26,8 @@ from penstock.common.settings.configuration_sources import load_configuration
 from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.files.file_source import FileSource
+from penstock.connectors.formats.text.text_lines import StreamFormat
 from penstock.connectors.memory.collection import CollectionSource
 from penstock.datastream._streams.environment import (
     DEFAULT_JOB_NAME,
@@ -41,10 +44,14 @@ from penstock.datastream._streams.execution import (
     find_executor,
 )
 from penstock.datastream._streams.forgotten_execution import follow_environment
+from penstock.datastream._streams.function_connectors import source_of
+from penstock.datastream._streams.given_rows import as_rows
+from penstock.datastream._streams.java_settings import warn_of_groups, warn_of_jars
 from penstock.datastream._streams.setting_checks import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream._streams.strategy_checks import check_source_name, check_strategy, warn_of_silence
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
+from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.datastream.state_backend import StateBackend
 from penstock.graph import pickling
 from penstock.graph.builder import build_job_graph
@@ -52,6 +59,8 @@ from penstock.graph.describe import execution_plan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind
 from penstock.graph.timed_nodes import Timed
+
+_CHANGELOG = "state.changelog.enabled"
 
 
 class StreamExecutionEnvironment(AdvisesOnMissing):
@@ -231,6 +240,10 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         """
         restart_strategy_configuration.apply_to(self._configuration)
 
+    def get_default_local_parallelism(self) -> int:
+        """Return the default parallelism, as `get_parallelism` does."""
+        return self.get_parallelism()
+
     def set_default_local_parallelism(self, parallelism: int) -> None:
         """Set the default parallelism, as `set_parallelism` does.
 
@@ -238,6 +251,84 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
             parallelism: The number of subtasks, at least 1.
         """
         self.set_parallelism(parallelism)
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Set the directory of savepoints for which none is named (`execution.checkpointing.savepoint-dir`).
+
+        Args:
+            directory: A path, or a store's URI.
+        """
+        self._configuration.set(CheckpointingOptions.SAVEPOINT_DIRECTORY, str(directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Return the directory of savepoints for which none is named; None if there is none."""
+        return self._configuration.get(CheckpointingOptions.SAVEPOINT_DIRECTORY)
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Return the guarantee of checkpoints, as `get_checkpointing_mode` does."""
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return True if checkpoints may be unaligned."""
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Return the value of `CheckpointConfig.set_force_unaligned_checkpoints`."""
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """Return False: operators of different max parallelism are not chained."""
+        return False
+
+    def enable_changelog_state_backend(self, enabled: bool) -> StreamExecutionEnvironment:
+        """Accept Flink's setting, which has no effect. The job's start warns of it.
+
+        Checkpoints are small without a log of changes: `execution.checkpointing.incremental`.
+
+        Args:
+            enabled: The value.
+        """
+        self._configuration.set(_CHANGELOG, bool(enabled))
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """Return the value of `enable_changelog_state_backend`; None if it was not called."""
+        return (
+            self._configuration.get_boolean(_CHANGELOG, False) if self._configuration.contains_key(_CHANGELOG) else None
+        )
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> StreamExecutionEnvironment:
+        """Accept a group of operators with resources, which has no effect. A warning says so.
+
+        Args:
+            slot_sharing_group: The group.
+
+        Raises:
+            TypeError: The argument is no group.
+        """
+        if not isinstance(slot_sharing_group, SlotSharingGroup):
+            raise TypeError(f"register_slot_sharing_group() takes a SlotSharingGroup, got {slot_sharing_group!r}")
+        warn_of_groups(slot_sharing_group.get_name())
+        return self
+
+    # ---- files and libraries ----------------------------------------------------------------------------------------
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Accept Java libraries, which are not needed. A warning says what replaces them.
+
+        Args:
+            jars_path: Their URLs.
+        """
+        warn_of_jars("add_jars", jars_path)
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Accept paths of Java classes, which are not needed. A warning says what replaces them.
+
+        Args:
+            classpaths: Their URLs.
+        """
+        warn_of_jars("add_classpaths", classpaths)
 
     def add_python_file(self, file_path: str) -> None:
         """Ship a Python file to the slots, so that functions can import it there.
@@ -265,14 +356,20 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
             env.from_collection([("a", 1), ("b", 2)], Types.TUPLE([Types.STRING(), Types.LONG()]))
 
         Args:
-            collection: The rows. They are pickled with the job.
+            collection: The rows: a list, a set, a generator. They are pickled with the job. For a type of named fields
+                they may be dicts, or objects whose attributes are the fields.
             type_info: The type of the rows, made by `Types`. None: they are pickled.
 
         Returns:
             The stream. Raises `SourceError` now if a row does not fit its type; the message names it.
+
+        Raises:
+            TypeError: `collection` cannot be iterated over, or is a text.
         """
         check_type(type_info, "from_collection")
-        source = CollectionSource(list(collection), type_info)
+        if isinstance(collection, (str, bytes)) or not isinstance(collection, Iterable):
+            raise TypeError(f"from_collection() takes a list or another iterable of rows, got {collection!r:.80}")
+        source = CollectionSource(as_rows(collection, type_info), type_info)
         source.validate()
         stream = self._source(source, "Source: Collection Source", type_info)
         stream._node_for("from_collection").options["non_parallel"] = True
@@ -320,17 +417,42 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
     def add_source(
         self, source_func: Any, source_name: str = "Custom Source", type_info: TypeInformation | None = None
     ) -> SingleOutputStreamOperator:
-        """Make a stream of the rows of a source: PyFlink's older name of `from_source`, without event time.
+        """Make a stream of the rows of a function or a source, without event time.
+
+        Example:
+            env.add_source(lambda: range(10), "numbers", Types.LONG())
 
         Args:
-            source_func: A `penstock.datastream.connectors.Source`.
+            source_func: A `SourceFunction`; a function without parameters that returns rows, such as a generator
+                function; or a `penstock.datastream.connectors.Source`. One subtask runs a function.
             source_name: The name of the operator.
-            type_info: The type of the rows, only if the source does not know it.
+            type_info: The type of the rows, if the source does not know it. None: they are pickled.
+
+        Returns:
+            The stream.
+
+        Raises:
+            TypeError: `source_func` is none of these.
+        """
+        check_type(type_info, source_name)
+        function = source_of(source_func, type_info)
+        stream = self.from_source(
+            source_func if function is None else function, WatermarkStrategy.no_watermarks(), source_name, type_info
+        )
+        return stream if function is None else stream.force_non_parallel()
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> SingleOutputStreamOperator:
+        """Make a stream of the lines of text files, of type STRING. PyFlink 1's name of `FileSource`.
+
+        Args:
+            file_path: A file, a directory, or a pattern.
+            charset_name: The encoding of the text.
 
         Returns:
             The stream.
         """
-        return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path).build()
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "read_text_file")
 
     def from_spark(
         self, df: Any, watermark_strategy: WatermarkStrategy | None = None, name: str | None = None
@@ -377,7 +499,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         return job_graph
 
     def get_execution_plan(self) -> str:
-        """Return the job graph as JSON."""
+        """Return the operators as JSON, in the form of Flink's plans."""
         return execution_plan(self.get_job_graph())
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:

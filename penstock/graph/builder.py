@@ -26,7 +26,7 @@ from penstock.graph.logical import (
     Partitioner,
     PartitionerKind,
 )
-from penstock.graph.operator_ids import assign_uids
+from penstock.graph.operator_ids import assign_uids, check_all_given
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
 from penstock.graph.timed_nodes import (
     WINDOW_KINDS,
@@ -72,6 +72,8 @@ def build_job_graph(graph: LogicalGraph, configuration: Configuration, name: str
     max_parallelism = {n: max_parallelism_of(n, parallelism[n], default_max) for n in graph.nodes}
     links = [_link(i, n, parallelism) for n in graph.nodes for i in n.inputs]
     uids = assign_uids(graph)
+    if not configuration.get(PipelineOptions.AUTO_GENERATE_UIDS):
+        check_all_given(graph)
 
     timestamped = nodes_with_event_time(graph)
     _check_windows(graph)

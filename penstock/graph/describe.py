@@ -46,35 +46,64 @@ def connector_of(operator: Operator) -> dict[str, str]:
 
 
 def execution_plan(graph: JobGraph) -> str:
-    """Return JSON: a list `nodes`, each with id, contents, parallelism and its predecessors."""
-    nodes = [_plan_node(graph, vertex) for vertex in graph.vertices]
+    """Return Flink's JSON: a list `nodes`, one for each operator, with `type`, `pact`, `contents` and `predecessors`.
+
+    A node also has the operator's `uid`, the `vertex` whose chain it runs in, and more.
+    """
+    first = 1
+    ids: dict[int, range] = {}
+    for vertex in graph.vertices:
+        ids[vertex.index] = range(first, first + len(vertex.operators))
+        first += len(vertex.operators)
+    nodes = [node for vertex in graph.vertices for node in _plan_nodes(graph, vertex, ids)]
     return json.dumps({"name": graph.name, "nodes": nodes}, indent=2)
 
 
-def _plan_node(graph: JobGraph, vertex: Vertex) -> dict[str, object]:
-    return {
-        "id": vertex.index,
-        "uid": vertex.uid,
-        "contents": vertex.name,
-        "parallelism": vertex.parallelism,
-        "max_parallelism": vertex.max_parallelism,
-        "event_time": _event_time(graph, vertex),
-        "operators": [
-            {"id": o.uid, "name": o.name, "type": o.kind.value, "side_outputs": list(o.side_outputs)}
-            | ({"connector": facts} if (facts := connector_of(o)) else {})
-            for o in vertex.operators
-        ],
-        "predecessors": [
-            {
-                "id": e.source,
-                "ship_strategy": e.partitioner.kind.value.upper(),
-                "edge": e.name,
-                "input": e.input_index,
-                "side_output": e.side_output,
-            }
-            for e in graph.inputs_of(vertex.index)
-        ],
-    }
+def _plan_nodes(graph: JobGraph, vertex: Vertex, ids: dict[int, range]) -> list[dict[str, object]]:
+    """Return the nodes of a chain. Within it each operator is the predecessor of the next, by a forward edge."""
+    nodes = []
+    for place, operator in enumerate(vertex.operators):
+        node: dict[str, object] = {
+            "id": ids[vertex.index][place],
+            "type": operator.name,
+            "pact": _PACTS.get(operator.kind, "Operator"),
+            "contents": operator.name,
+            "parallelism": vertex.parallelism,
+            "max_parallelism": vertex.max_parallelism,
+            "uid": operator.uid,
+            "kind": operator.kind.value,
+            "vertex": vertex.index,
+            "side_outputs": list(operator.side_outputs),
+            "event_time": _event_time(graph, vertex),
+        }
+        if facts := connector_of(operator):
+            node["connector"] = facts
+        if place:
+            node["predecessors"] = [{"id": ids[vertex.index][place - 1], "ship_strategy": "FORWARD", "side": "second"}]
+        elif edges := graph.inputs_of(vertex.index):
+            node["predecessors"] = [
+                {
+                    "id": ids[edge.source][-1] if edge.side_output is None else _tagged(graph, edge, ids),
+                    "ship_strategy": edge.partitioner.kind.value.upper(),
+                    "side": "second",
+                    "edge": edge.name,
+                    "input": edge.input_index,
+                    "side_output": edge.side_output,
+                }
+                for edge in edges
+            ]
+        nodes.append(node)
+    return nodes
+
+
+_PACTS = {OperatorKind.SOURCE: "Data Source", OperatorKind.SINK: "Data Sink"}
+
+
+def _tagged(graph: JobGraph, edge: Edge, ids: dict[int, range]) -> int:
+    """Return the id of the operator that emits the edge's side output."""
+    operators = graph.vertices[edge.source].operators
+    place = next(i for i, operator in enumerate(operators) if edge.side_output in operator.side_outputs)
+    return ids[edge.source][place]
 
 
 def _event_time(graph: JobGraph, vertex: Vertex) -> str | None:
@@ -85,7 +114,7 @@ def _event_time(graph: JobGraph, vertex: Vertex) -> str | None:
 
 
 def _type_text(edge: Edge) -> str:
-    return "untyped" if edge.type is None else str(edge.type)
+    return "untyped" if edge.type is None else edge.type.text
 
 
 def _channels(edge: Edge) -> str:

@@ -10,11 +10,25 @@ from __future__ import annotations
 from penstock.common.program.operator_uid import digest, uid_of
 from penstock.graph.logical import Input, LogicalGraph, Node
 
-__all__ = ["DuplicateUid", "assign_uids", "uid_of"]
+__all__ = ["DuplicateUid", "MissingUid", "assign_uids", "check_all_given", "uid_of"]
 
 
 class DuplicateUid(ValueError):
     """Signals that two operators of one program have the same id."""
+
+
+class MissingUid(ValueError):
+    """Signals an operator without a uid in a program that wants one for each."""
+
+
+def check_all_given(graph: LogicalGraph) -> None:
+    """Check that each operator has a uid of the user's. Raises `MissingUid`, which names those that have none."""
+    lacking = [repr(n.name) for n in graph.nodes if n.uid is None and "uid_hash" not in n.options]
+    if lacking:
+        raise MissingUid(
+            f"pipeline.auto-generate-uids is off (disable_auto_generated_uids()), and these operators have no uid: "
+            f"{', '.join(lacking)}; call uid('...') on each"
+        )
 
 
 def assign_uids(graph: LogicalGraph) -> dict[Node, str]:

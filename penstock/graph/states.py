@@ -44,13 +44,13 @@ def _key_type(edge: Edge) -> str:
     if partitioner.kind is not PartitionerKind.HASH:
         return ""
     if partitioner.key_columns is None:
-        return "" if partitioner.key_type is None else str(partitioner.key_type)
+        return "" if partitioner.key_type is None else partitioner.key_type.text
     names = getattr(edge.type, "field_names", None)
     types: tuple[ColumnType, ...] = getattr(edge.type, "field_types", ())
     if names is None:
-        return str(edge.type)
+        return "" if edge.type is None else edge.type.text
     found = tuple(types[names.index(name)] for name in partitioner.key_columns)
-    return str(found[0] if len(found) == 1 else TupleType(found))
+    return (found[0] if len(found) == 1 else TupleType(found)).text
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _names(metadata: Metadata) -> dict[str, str]:
 
 
 def _problem(declared: _Declared, stored: str) -> str | None:
-    if stored == str(declared.type):
+    if stored == declared.type.text:
         return None
     told = f"{_named(declared.operator)}: {declared.told} was {stored}, now {declared.type}"
     before = parse_type(stored)

@@ -61,7 +61,7 @@ class StateCodec:
 
     @property
     def name(self) -> str:
-        return str(self.type)
+        return self.type.text
 
 
 def codec_of(descriptor: Any) -> StateCodec:

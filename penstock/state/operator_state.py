@@ -273,7 +273,7 @@ class OperatorStateBackend:
 
     def _values(self, part: OperatorPart, kind: str, type_info: TypeInformation) -> list[Any]:
         batches, described = batches_of(part.items), self._described_with_uid(part.operator, part.name)
-        if (part.kind, part.codec) != (kind, str(type_info)):
+        if (part.kind, part.codec) != (kind, type_info.text):
             stored = f"{_DECLARED.get(part.kind, part.kind)} of {part.codec}"
             told = changed_text(described, f"{_DECLARED[kind]} of {type_info}", stored)
             if part.kind != kind:
@@ -283,7 +283,7 @@ class OperatorStateBackend:
 
     def _check(self, operator: str, name: str, known: _State, kind: str, type: TypeInformation) -> None:
         """Refuse a state that the program has declared differently before."""
-        if (known.kind, str(known.type)) != (kind, str(type)):
+        if (known.kind, known.type.text) != (kind, type.text):
             raise StateSchemaError(
                 f"{self._described_with_uid(operator, name)} is declared as {_DECLARED[kind]} of {type}, but in the "
                 f"same program it is {_DECLARED[known.kind]} of {known.type}: declare both alike, or give one of them "
@@ -306,7 +306,7 @@ class OperatorStateBackend:
             except Exception as error:  # catches whatever a user's object raises when it is pickled
                 told = StateError(f"{self._described(operator, name)} cannot be written: {error}")
                 raise OperatorFailure(self._operator_names.get(operator, operator), told, ours=True) from error
-            parts.append(OperatorPart(operator, name, [encoded], state.kind, str(state.type)))
+            parts.append(OperatorPart(operator, name, [encoded], state.kind, state.type.text))
         return parts
 
     def revoke(self) -> None:

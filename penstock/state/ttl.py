@@ -121,8 +121,10 @@ class StampedType(TypeInformation):
         fields.insert(at, self.schema.field(at))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))
 
-    def __str__(self) -> str:
-        return str(self.type)
+    @property
+    def text(self) -> str:
+        """Return that of the values."""
+        return self.type.text
 
 
 _STAMPS = ListType(LONG)

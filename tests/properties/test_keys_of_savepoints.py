@@ -52,7 +52,7 @@ def made(directory: Path, keys: list[Any], declared: ColumnType | None = None) -
     path = SavepointWriter.new_savepoint(environment(), 16).with_operator(USERS, transformation).write(str(directory))
     if declared is not None:
         metadata = read_checkpoint(path).metadata
-        vertices = [msgspec.structs.replace(vertex, key_type=str(declared)) for vertex in metadata.vertices]
+        vertices = [msgspec.structs.replace(vertex, key_type=declared.text) for vertex in metadata.vertices]
         changed = msgspec.structs.replace(metadata, vertices=vertices)
         (directory / "_metadata").write_bytes(encode_metadata(changed))
     return path

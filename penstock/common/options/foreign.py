@@ -56,7 +56,7 @@ jobmanager.execution.attempts-history-size jobmanager.execution.failover-strateg
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
 jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.web.checkpoints.history parallelism.max
-pipeline.auto-generate-uids pipeline.auto-type-registration pipeline.cached-files pipeline.classpaths
+pipeline.auto-type-registration pipeline.cached-files pipeline.classpaths
 pipeline.closure-cleaner-level pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo
 pipeline.force-kryo-avro pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
 pipeline.operator-chaining.chain-operators-with-different-max-parallelism pipeline.registered-kryo-types

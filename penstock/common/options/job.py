@@ -79,6 +79,12 @@ class PipelineOptions:
         "Run operators in one subtask where that is possible.",
         deprecated_keys=("pipeline.operator-chaining",),
     )
+    AUTO_GENERATE_UIDS = ConfigOption(
+        "pipeline.auto-generate-uids",
+        BOOLEAN,
+        True,
+        "Run operators that have no uid under an id of their place in the program. Off: they are refused.",
+    )
     AUTO_WATERMARK_INTERVAL = ConfigOption(
         "pipeline.auto-watermark-interval",
         DURATION,

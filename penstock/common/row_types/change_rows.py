@@ -20,7 +20,7 @@ _KINDS = tuple(RowKind)
 _KIND_TYPE = pa.int8()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChangeRowType(ColumnType):
     """Describes `Row`s of any `RowKind`, in the columns of `row_type` and one more for the kind.
 
@@ -66,7 +66,7 @@ class ChangeRowType(ColumnType):
             columns = self.row_type.encode([_insert(row) for row in rows])
         except RowTypeError as error:
             raise RowTypeError(
-                str(error).replace(str(self.row_type), str(self)), error.row_index, error.field
+                str(error).replace(self.row_type.text, self.text), error.row_index, error.field
             ) from error
         return [*columns, pa.array(kinds, _KIND_TYPE)]
 
@@ -100,8 +100,13 @@ class ChangeRowType(ColumnType):
     def freeze(self) -> Callable[[Any], Any]:
         return lambda row: pickle.loads(pickle.dumps(row, 5)) if isinstance(row, Row) else row
 
-    def __str__(self) -> str:
-        return f"CHANGES OF {self.row_type}"
+    @property
+    def text(self) -> str:
+        """Return "CHANGES OF ROW(user STRING)"."""
+        return f"CHANGES OF {self.row_type.text}"
+
+    def __repr__(self) -> str:
+        return f"CHANGES OF {self.row_type!r}"
 
 
 def _insert(row: Any) -> Any:

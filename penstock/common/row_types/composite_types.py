@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -130,19 +130,24 @@ class _FieldsType(ColumnType):
         return rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TupleType(_FieldsType):
     """Describes Python tuples, named ones too, of a fixed length. The columns are called f0, f1, ..."""
 
     field_types: tuple[ColumnType, ...]
 
+    if TYPE_CHECKING:  # PyFlink's TupleTypeInfo takes a list
+
+        def __init__(self, field_types: Sequence[ColumnType]) -> None: ...
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "field_types", tuple(self.field_types))
         self._check_fields()
 
     @property
     def field_names(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the names of the columns: f0, f1, ..."""
-        return tuple(f"f{i}" for i in range(len(self.field_types)))
+        return _numbered(len(self.field_types))
 
     def get_field_types(self) -> list[ColumnType]:
         """Return the types of the fields, in their order."""
@@ -167,18 +172,30 @@ class TupleType(_FieldsType):
             return None
         return lambda row: _frozen_fields(row, freezers) if isinstance(row, tuple) else row
 
-    def __str__(self) -> str:
-        return f"TUPLE({', '.join(map(str, self.field_types))})"
+    @property
+    def text(self) -> str:
+        """Return "TUPLE(STRING, LONG)"."""
+        return f"TUPLE({', '.join(t.text for t in self.field_types)})"
+
+    def __repr__(self) -> str:
+        return f"TupleTypeInfo({', '.join(map(repr, self.field_types))})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RowType(_FieldsType):
     """Describes `Row` objects. A tuple is taken by position, a named `Row` with another order of fields by name."""
 
     field_types: tuple[ColumnType, ...]
-    field_names: tuple[str, ...]
+    field_names: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:  # PyFlink's RowTypeInfo takes lists
+
+        def __init__(self, field_types: Sequence[ColumnType], field_names: Sequence[str] | None = None) -> None: ...
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "field_types", tuple(self.field_types))
+        names = tuple(self.field_names or ()) or _numbered(len(self.field_types))
+        object.__setattr__(self, "field_names", names)
         if len(self.field_names) != len(self.field_types):
             raise ValueError(f"{len(self.field_names)} field names for {len(self.field_types)} field types")
         self._check_fields()
@@ -186,6 +203,22 @@ class RowType(_FieldsType):
     def get_field_names(self) -> list[str]:
         """Return the names of the fields, in their order."""
         return list(self.field_names)
+
+    def get_field_index(self, field_name: str) -> int:
+        """Return the position of a field.
+
+        Args:
+            field_name: Its name.
+
+        Returns:
+            The position, from 0.
+
+        Raises:
+            ValueError: There is no such field.
+        """
+        if field_name not in self.field_names:
+            raise ValueError(f"{self} has no field {field_name!r}")
+        return self.field_names.index(field_name)
 
     def get_field_types(self) -> list[ColumnType]:
         """Return the types of the fields, in their order."""
@@ -230,8 +263,19 @@ class RowType(_FieldsType):
 
         return frozen
 
-    def __str__(self) -> str:
-        return f"ROW({', '.join(f'{n} {t}' for n, t in zip(self.field_names, self.field_types))})"
+    @property
+    def text(self) -> str:
+        """Return "ROW(user STRING, amount LONG)"."""
+        return f"ROW({', '.join(f'{n} {t.text}' for n, t in zip(self.field_names, self.field_types))})"
+
+    def __repr__(self) -> str:
+        if self.field_names == _numbered(len(self.field_types)):
+            return f"RowTypeInfo({', '.join(map(repr, self.field_types))})"
+        return f"RowTypeInfo({', '.join(f'{n}: {t!r}' for n, t in zip(self.field_names, self.field_types))})"
+
+
+def _numbered(fields: int) -> tuple[str, ...]:
+    return tuple(f"f{i}" for i in range(fields))
 
 
 def _frozen_fields(row: tuple[Any, ...], freezers: list[Callable[[Any], Any] | None]) -> tuple[Any, ...]:
@@ -257,7 +301,7 @@ def _lengths(values: Sequence[Any], allowed: tuple[type, ...], expected: str) ->
         raise OverflowError("one batch holds more than 2^31 elements of this column; make its rows smaller") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ListType(ColumnType):
     """Describes lists of any length. Tuples and NumPy arrays are taken as lists; lists come back."""
 
@@ -292,11 +336,29 @@ class ListType(ColumnType):
             [None if v is None else inner(v) for v in value] if isinstance(value, (list, tuple, np.ndarray)) else value
         )
 
-    def __str__(self) -> str:
-        return f"{self.label}({self.element_type})"
+    @property
+    def text(self) -> str:
+        """Return "LIST(STRING)"."""
+        return f"{self.label}({self.element_type.text})"
+
+    @property
+    def elem_type(self) -> ColumnType:
+        """Return the type of an element, by PyFlink's name."""
+        return self.element_type
+
+    def __repr__(self) -> str:
+        return f"{_PYFLINK_LISTS[self.label]}<{self.element_type!r}>"
 
 
-@dataclass(frozen=True)
+_PYFLINK_LISTS = {
+    "LIST": "ListTypeInfo",
+    "PRIMITIVE_ARRAY": "PrimitiveArrayTypeInfo",
+    "BASIC_ARRAY": "BasicArrayTypeInfo",
+    "OBJECT_ARRAY": "ObjectArrayTypeInfo",
+}
+
+
+@dataclass(frozen=True, repr=False)
 class MapType(ColumnType):
     """Describes dicts whose keys are not None. They come back as dicts in the same order."""
 
@@ -342,8 +404,13 @@ class MapType(ColumnType):
             {k: None if v is None else inner(v) for k, v in value.items()} if isinstance(value, dict) else value
         )
 
-    def __str__(self) -> str:
-        return f"MAP({self.key_type}, {self.value_type})"
+    @property
+    def text(self) -> str:
+        """Return "MAP(STRING, LONG)"."""
+        return f"MAP({self.key_type.text}, {self.value_type.text})"
+
+    def __repr__(self) -> str:
+        return f"MapTypeInfo<{self.key_type!r}, {self.value_type!r}>"
 
 
 def _cuts(array: pa.Array) -> tuple[int, int, list[slice | None]]:

@@ -117,6 +117,20 @@ class Row:
             raise ValueError(f"{len(field_names)} names for {len(self._values)} fields")
         _set_fields(self, tuple(field_names))
 
+    def get_fields_by_names(self, names: list[str] | tuple[str, ...]) -> list[Any]:
+        """Return the values of some fields, in the order of their names.
+
+        Args:
+            names: The names. A row without names gives all its values.
+
+        Returns:
+            The values.
+
+        Raises:
+            KeyError: A field is missing.
+        """
+        return list(self._values) if self._fields is None else [self[name] for name in names]
+
     def to_tuple(self) -> tuple[Any, ...]:
         """Return the values of the fields as a tuple."""
         return tuple(self._values)

@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from penstock.common.program.program_classes import MissingClass, missing_class, pickled_data
 from penstock.common.row_types.columns import ColumnType, RefusedValue, integers
+from penstock.common.time import Instant
 
 _NONE = type(None)
 _INTEGERS = {int}
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BasicType(ColumnType):
     """Describes BOOLEAN, DOUBLE and STRING, for which Arrow's own checks are strict enough."""
 
@@ -42,11 +43,85 @@ class BasicType(ColumnType):
         values: list[Any] = array.to_pylist()
         return values
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Return the name of the method of `Types`."""
         return self.name
 
+    def __repr__(self) -> str:
+        return _PYFLINK_TEXTS.get(self.name, self.name)
 
-@dataclass(frozen=True)
+    @staticmethod
+    def STRING_TYPE_INFO() -> BasicType:
+        """Return `Types.STRING()`."""
+        return STRING
+
+    @staticmethod
+    def BOOLEAN_TYPE_INFO() -> BasicType:
+        """Return `Types.BOOLEAN()`."""
+        return BOOLEAN
+
+    @staticmethod
+    def BYTE_TYPE_INFO() -> BasicType:
+        """Return `Types.BYTE()`."""
+        return BYTE
+
+    @staticmethod
+    def SHORT_TYPE_INFO() -> BasicType:
+        """Return `Types.SHORT()`."""
+        return SHORT
+
+    @staticmethod
+    def INT_TYPE_INFO() -> BasicType:
+        """Return `Types.INT()`."""
+        return INT
+
+    @staticmethod
+    def LONG_TYPE_INFO() -> BasicType:
+        """Return `Types.LONG()`."""
+        return LONG
+
+    @staticmethod
+    def FLOAT_TYPE_INFO() -> BasicType:
+        """Return `Types.FLOAT()`."""
+        return FLOAT
+
+    @staticmethod
+    def DOUBLE_TYPE_INFO() -> BasicType:
+        """Return `Types.DOUBLE()`."""
+        return DOUBLE
+
+    @staticmethod
+    def CHAR_TYPE_INFO() -> BasicType:
+        """Return `Types.CHAR()`."""
+        return CHAR
+
+    @staticmethod
+    def BIG_INT_TYPE_INFO() -> BasicType:
+        """Return `Types.BIG_INT()`."""
+        return BIG_INT
+
+    @staticmethod
+    def BIG_DEC_TYPE_INFO() -> BasicType:
+        """Return `Types.BIG_DEC()`."""
+        return BIG_DEC
+
+    @staticmethod
+    def INSTANT_TYPE_INFO() -> BasicType:
+        """Return `Types.INSTANT()`."""
+        return INSTANT
+
+
+_PYFLINK_TEXTS = {
+    "STRING": "String", "BYTE": "Byte", "BOOLEAN": "Boolean", "SHORT": "Short", "INT": "Integer", "LONG": "Long",
+    "FLOAT": "Float", "DOUBLE": "Double", "CHAR": "Char", "BIG_INT": "BigInteger", "BIG_DEC": "BigDecimal",
+    "INSTANT": "Instant", "SQL_DATE": "DateTypeInfo", "SQL_TIME": "TimeTypeInfo",
+    "SQL_TIMESTAMP": "TimestampTypeInfo", "PRIMITIVE_ARRAY(BYTE)": "PrimitiveArrayTypeInfo<Byte>",
+}  # fmt: skip
+"""PyFlink's text of each type of one value that PyFlink has."""
+
+
+@dataclass(frozen=True, repr=False)
 class IntegerType(BasicType):
     """Describes whole numbers of 8 to 64 bits. Other numbers, 1.0 too, and True are refused."""
 
@@ -66,7 +141,29 @@ class IntegerType(BasicType):
         return pa.array(values, self.arrow)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
+class CharType(BasicType):
+    """Describes texts of one character."""
+
+    def encode_column(self, values: Sequence[Any]) -> pa.Array:
+        """Encode characters.
+
+        Args:
+            values: The texts. None becomes null.
+
+        Returns:
+            The array.
+
+        Raises:
+            RefusedValue: A value is no text of one character.
+        """
+        for value in values:
+            if value is not None and (not isinstance(value, str) or len(value) != 1):
+                raise RefusedValue("expected a str of one character")
+        return pa.array(values, self.arrow)
+
+
+@dataclass(frozen=True, repr=False)
 class FloatType(BasicType):
     """Describes numbers in single precision.
 
@@ -94,7 +191,7 @@ class FloatType(BasicType):
         return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BytesType(BasicType):
     """Describes `bytes`. A bytearray is refused, because it could change while it waits to be sent."""
 
@@ -108,7 +205,7 @@ class BytesType(BasicType):
         return pa.array(values, self.arrow)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DateType(BasicType):
     """Describes dates, times and timestamps without time zone, to the microsecond."""
 
@@ -138,9 +235,9 @@ class DateType(BasicType):
         return pa.array(values, self.arrow)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class InstantType(BasicType):
-    """Describes points in time, to the microsecond: timestamps with a time zone, which come back in UTC."""
+    """Describes points in time, to the microsecond: datetimes with a time zone. They come back as `Instant`s."""
 
     def encode_column(self, values: Sequence[Any]) -> pa.Array:
         """Encode datetimes that have a time zone.
@@ -167,11 +264,11 @@ class InstantType(BasicType):
         return pa.array(values, self.arrow)
 
     def decode_column(self, array: pa.Array) -> list[Any]:
-        naive = array.view(pa.timestamp("us")).to_pylist()
-        return [None if value is None else value.replace(tzinfo=datetime.UTC) for value in naive]
+        microseconds = array.cast(pa.int64()).to_pylist()
+        return [None if us is None else Instant(us // 10**6, us % 10**6 * 1000) for us in microseconds]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DecimalType(BasicType):
     """Describes decimals of a fixed number of digits. Those that would have to be rounded are refused."""
 
@@ -207,7 +304,7 @@ class DecimalType(BasicType):
         return pa.array(values, self.arrow)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BigType(BasicType):
     """Describes numbers of any size, which are stored as their decimal text."""
 
@@ -249,7 +346,7 @@ def pickled(value: Any) -> bytes:
         return pickled_data(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PickledType(ColumnType):
     """Describes any picklable object, stored as a binary column of pickles (protocol 5)."""
 
@@ -291,8 +388,13 @@ class PickledType(ColumnType):
     def freeze(self) -> Callable[[Any], Any]:
         return _freeze_by_pickle
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Return the name of the method of `Types`."""
         return "PICKLED_BYTE_ARRAY"
+
+    def __repr__(self) -> str:
+        return "PickledByteArrayTypeInfo"
 
 
 def _missing(pickles: list[bytes], error: Exception) -> Exception:
@@ -314,6 +416,7 @@ LONG = IntegerType("LONG", pa.int64())
 FLOAT = FloatType("FLOAT", pa.float32())
 DOUBLE = BasicType("DOUBLE", pa.float64())
 STRING = BasicType("STRING", pa.string())
+CHAR = CharType("CHAR", pa.string())
 BYTES = BytesType("PRIMITIVE_ARRAY(BYTE)", pa.binary())
 BIG_INT = BigType("BIG_INT", pa.string(), int)
 BIG_DEC = BigType("BIG_DEC", pa.string(), decimal.Decimal)

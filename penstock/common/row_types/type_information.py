@@ -30,7 +30,22 @@ class RowTypeError(TypeError):
 
 
 class TypeInformation(ABC):
-    """Describes the rows of a stream: the columns of its batches, and how rows become batches and back."""
+    """Describes the rows of a stream: the columns of its batches, and how rows become batches and back.
+
+    `str(type)` is PyFlink's text, "RowTypeInfo(user: String)". Messages, and checkpoints, have the shorter `text`,
+    "ROW(user STRING)", which f-strings give, too.
+    """
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """Return the type as `Types` makes it: "ROW(user STRING)"."""
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.text, format_spec)
+
+    def __str__(self) -> str:
+        return repr(self)
 
     @property
     @abstractmethod

@@ -9,11 +9,11 @@ from penstock.common.row_types.columns import ColumnType
 from penstock.common.row_types.composite_types import ListType, MapType, RowType, TupleType
 
 _SCALARS: dict[str, ColumnType] = {
-    str(known): known
+    known.text: known
     for known in (
         scalars.BOOLEAN, scalars.BYTE, scalars.SHORT, scalars.INT, scalars.LONG, scalars.FLOAT, scalars.DOUBLE,
-        scalars.STRING, scalars.BYTES, scalars.BIG_INT, scalars.BIG_DEC, scalars.SQL_DATE, scalars.SQL_TIME,
-        scalars.SQL_TIMESTAMP, scalars.INSTANT, scalars.PICKLED,
+        scalars.STRING, scalars.CHAR, scalars.BYTES, scalars.BIG_INT, scalars.BIG_DEC, scalars.SQL_DATE,
+        scalars.SQL_TIME, scalars.SQL_TIMESTAMP, scalars.INSTANT, scalars.PICKLED,
     )
 }  # fmt: skip
 _DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
@@ -29,7 +29,7 @@ def parse_type(text: str) -> ColumnType | None:
     """Read a type from its text.
 
     Args:
-        text: What `str(type)` has returned.
+        text: The `text` of a type.
 
     Returns:
         The type; None for one that this version does not know.

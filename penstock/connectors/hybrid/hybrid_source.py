@@ -187,4 +187,4 @@ def _common_type(sources: Sequence[Source], all_sources: Sequence[Source] | None
 
 
 def _shown(row_type: TypeInformation | None) -> str:
-    return "that is not declared" if row_type is None else str(row_type)
+    return "that is not declared" if row_type is None else row_type.text

@@ -12,7 +12,7 @@ from penstock.common.row_types.arrow_types import UnsupportedColumn, column_type
 from penstock.common.row_types.columns import ColumnType
 from penstock.common.time import Duration
 from penstock.common.typeinfo import RESERVED_COLUMNS, TypeInformation
-from penstock.common.types import RowType
+from penstock.common.types import RowType, TupleType
 from penstock.datastream._streams.schemas import bound, columns_of, field_type, name_of_number, unknown_column
 from penstock.graph.declared_columns import FilterSpec, MapBatchesSpec, ProjectSpec, schema_difference
 
@@ -81,6 +81,27 @@ def all_and_more(type_info: TypeInformation | None, named: dict[str, str | pc.Ex
     chosen: Chosen = [(name, named.get(name, name)) for name in known]
     chosen += [(name, given) for name, given in named.items() if name not in known]
     return chosen
+
+
+def projected_tuple(
+    type_info: TypeInformation | None, field_indexes: tuple[int, ...]
+) -> tuple[ProjectSpec, TypeInformation]:
+    """Return the spec of `project()` on a stream of tuples, and the type of its rows."""
+    if not isinstance(type_info, TupleType):
+        declared = "of no declared type" if type_info is None else f"{type_info}"
+        raise TypeError(
+            f"project() keeps fields of tuples, and the rows of this stream are {declared}: declare Types.TUPLE([...]) "
+            "as the output_type of the operator before it, or use select('a', 'b')"
+        )
+    if not field_indexes:
+        raise TypeError("project() takes at least one position")
+    fields = len(type_info.field_types)
+    for index in field_indexes:
+        if not isinstance(index, int) or not 0 <= index < fields:
+            raise ValueError(f"project(): there is no field {index!r}; the fields of {type_info} are 0 to {fields - 1}")
+    chosen: Chosen = [(f"f{place}", f"f{index}") for place, index in enumerate(field_indexes)]
+    spec, _ = projection(type_info, "project()", chosen)
+    return spec, TupleType(tuple(type_info.field_types[index] for index in field_indexes))
 
 
 def projection(type_info: TypeInformation | None, method: str, chosen: Chosen) -> tuple[ProjectSpec, RowType]:

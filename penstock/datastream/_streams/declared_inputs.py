@@ -49,7 +49,7 @@ def check_keys(stream1: Stream, stream2: Stream, operator: str) -> None:
     """Check that both inputs of an operator have keys of one type. Raises TypeError."""
     first, second = stream1._key_type, stream2._key_type
     if first != second:
-        shown = [("no declared type" if t == PICKLED else str(t)) for t in (first, second)]
+        shown = [("no declared type" if t == PICKLED else t.text) for t in (first, second)]
         way_out = "say key_by(..., key_type=...) for both"
         keyed = [stream._partitioner for stream in (stream1, stream2)]
         if any(partitioner is not None and partitioner.key_columns for partitioner in keyed):

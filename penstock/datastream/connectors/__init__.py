@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from penstock.connectors.base import Sink, Source
+from penstock.connectors.base import DeliveryGuarantee, Sink, Source
 
 _ELSEWHERE = {
     "BucketAssigner": "file_system",
-    "DeliveryGuarantee": "base",
     "FileEnumeratorProvider": "file_system",
     "FileSink": "file_system",
     "FileSource": "file_system",
@@ -34,4 +33,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Sink", "Source"]
+__all__ = ["DeliveryGuarantee", "Sink", "Source"]

@@ -12,11 +12,12 @@ from decimal import Decimal
 from typing import Any, Callable
 
 from penstock.common.program.failures import OperatorFailure
+from penstock.common.time import Instant
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import PICKLED
 
 _IMMUTABLE = frozenset(
-    {int, float, str, bytes, bool, type(None), complex, date, datetime, time, timedelta, Decimal, range}
+    {int, float, str, bytes, bool, type(None), complex, date, datetime, time, timedelta, Decimal, range, Instant}
 )
 
 

@@ -79,6 +79,8 @@ def _encode_subclass(value: Any) -> bytes:
     for base in _SUBCLASSES_ALLOWED:
         if isinstance(value, base):
             return _WRITERS[base](value)
+    if isinstance(value, datetime) and getattr(value, "equals_datetime", False):
+        return _write_datetime(value)
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     raise UnsupportedKey(f"a key of type {name} has no stable encoding: {_way_out(value)}")
 
@@ -187,7 +189,8 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     timedelta: lambda value: _write_big(b"e", value // _MICROSECOND),
     UUID: lambda value: b"u" + value.bytes,
 }
-# Equality of these bases survives subclassing (IntEnum, StrEnum, named tuples); a datetime's need not (nanoseconds).
+# Equality of these bases survives subclassing (IntEnum, StrEnum, named tuples); a datetime's need not (nanoseconds),
+# unless its class has `equals_datetime`.
 _SUBCLASSES_ALLOWED = (int, float, str, bytes, tuple)
 
 

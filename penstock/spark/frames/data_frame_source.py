@@ -157,7 +157,7 @@ class DataFrameSource(Source):
             if traceback is not None:
                 raise SourceError(f"{traceback}\n{where}: {traceback.splitlines()[-1]}") from error
             raise SourceError(f"{where}: {_first_line(error)}") from error
-        manifest = {"name": self._name, "columns": str(self._row_type), "origin": origin_of(frame), "arrow": arrow}
+        manifest = {"name": self._name, "columns": self._row_type.text, "origin": origin_of(frame), "arrow": arrow}
         directory.write_manifest(name, {**manifest, **files})
 
     def _write_locally(self, frame: DataFrame, target: Path) -> dict[str, str] | None:
@@ -173,7 +173,7 @@ class DataFrameSource(Source):
     def _check_unchanged(self, directory: FrameDirectory, name: str, ignore_changes: bool) -> None:
         before, folder = directory.manifest(name), directory.folder(name)
         columns, origin = before["columns"], before["origin"]
-        if columns != str(self._row_type):
+        if columns != self._row_type.text:
             raise SourceError(
                 f"from_spark() {self._name!r}: the DataFrame has changed. The resumed job has read {columns}, "
                 f"written to {folder}, and the program now passes {self._row_type}. Pass a DataFrame of the "

@@ -102,7 +102,7 @@ def _summary(
         keys += np.bincount(groups, minlength=groups_max)[:groups_max]
         sizes += np.bincount(groups, of_entry, groups_max)[:groups_max].astype(np.int64)
         found = sorted([*found, *_largest(batch, of_entry, largest)], key=lambda k: -k.size_bytes)[:largest]
-        if state.type == str(PICKLED) and sampled < _CLASSES_SAMPLED:
+        if state.type == PICKLED.text and sampled < _CLASSES_SAMPLED:
             sampled += batch.num_rows
             values = batch.column(0).slice(0, _CLASSES_SAMPLED).to_pylist()
             classes.update(dict.fromkeys(_class(value) for value in values))

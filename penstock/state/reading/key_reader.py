@@ -110,7 +110,7 @@ def is_plain(form: KeyForm) -> bool:
 
 def _told(form: KeyForm) -> str:
     if isinstance(form, DeclaredForm):
-        return str(form.type)
+        return form.type.text
     return form.name if isinstance(form, ScalarForm) else str(form.arrow_type)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.common import Types
+from penstock.common import Instant, Types
 from penstock.connectors.testing import read_all, verify_sink
 from penstock.datastream.connectors.base import SourceError
 from penstock.datastream.connectors.file_system import FileSink, FileSource
@@ -22,9 +21,9 @@ from penstock.datastream.formats.parquet import ParquetBulkWriters, ParquetColum
 
 ROW = Types.ROW_NAMED(["amount", "at"], [Types.DECIMAL(20, 4), Types.INSTANT()])
 ROWS = [
-    (Decimal("1234567890123456.7891"), datetime(2024, 10, 27, 0, 30, 0, 5, tzinfo=UTC)),
+    (Decimal("1234567890123456.7891"), Instant(1_729_989_000, 5_000)),
     (Decimal("-0.0001"), None),
-    (None, datetime(1900, 1, 1, tzinfo=UTC)),
+    (None, Instant(-2_208_988_800, 0)),
 ]
 CSV = CsvSchema.builder().add_number_column("amount", Types.DECIMAL(20, 4)).add_column("at", Types.INSTANT()).build()
 FORMATS: dict[str, tuple[Any, Callable[[str], FileSource]]] = {
@@ -61,7 +60,7 @@ def test_types_of_parquet_files_are_found(tmp_path: Path) -> None:
     columns = {"amount": pa.array([Decimal("1.50")]), "at": pa.array([ROWS[0][1]], pa.timestamp("us", "Europe/Vienna"))}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(), str(tmp_path)).build()
-    assert str(source.produced_type) == "ROW(amount DECIMAL(3, 2), at INSTANT)"
+    assert source.produced_type.text == "ROW(amount DECIMAL(3, 2), at INSTANT)"
     assert [row.to_tuple() for row in read_all(source)] == [(Decimal("1.50"), ROWS[0][1])]
 
 

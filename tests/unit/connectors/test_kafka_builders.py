@@ -153,7 +153,7 @@ def test_connectors_describe_themselves_in_plans_without_their_secrets() -> None
     rows = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "orders")
     rows.sink_to(writing.set_transactional_id_prefix("totals").build())
     plan = env.get_execution_plan()
-    facts = [o["connector"] for node in json.loads(plan)["nodes"] for o in node["operators"] if "connector" in o]
+    facts = [node["connector"] for node in json.loads(plan)["nodes"] if "connector" in node]
     assert facts == [
         {
             "connector": "Kafka", "servers": "broker:9092", "topics": "orders", "group": "billing",

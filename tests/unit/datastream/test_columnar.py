@@ -47,9 +47,9 @@ def test_types_are_known_when_the_graph_is_built(orders: SingleOutputStreamOpera
         ["amount", "user"], [Types.LONG(), Types.STRING()]
     )
     named = orders.select("price", who="user", euros=pc.field("amount") * pc.field("rate"), big=pc.field("amount") > 5)
-    assert str(named.get_type()) == "ROW(price BIG_DEC, who STRING, euros DOUBLE, big BOOLEAN)"
+    assert named.get_type().text == "ROW(price BIG_DEC, who STRING, euros DOUBLE, big BOOLEAN)"
     more = orders.select("user", "amount").with_columns(amount=pc.field("amount") + 1, one=pc.scalar(1), same="user")
-    assert str(more.get_type()) == "ROW(user STRING, amount LONG, one LONG, same STRING)"
+    assert more.get_type().text == "ROW(user STRING, amount LONG, one LONG, same STRING)"
     assert orders.select(pc.field("user")).get_type() == Types.ROW_NAMED(["user"], [Types.STRING()])
     assert orders.filter(pc.field("amount") > 3).get_type() == ORDERS
     assert orders.filter(lambda row: True)._node_for("").kind is OperatorKind.FILTER
@@ -60,7 +60,7 @@ def test_map_batches_finds_its_schema_or_is_told(orders: SingleOutputStreamOpera
     assert counted.get_type() == Types.ROW_NAMED(["user"], [Types.STRING()])
     schema = pa.schema([("n", pa.uint8()), ("s", pa.large_string())])
     told = orders.map_batches(lambda batch: 1 / 0, schema)
-    assert str(told.get_type()) == "ROW(n SHORT, s STRING)", "as of files: the next type that holds the values"
+    assert told.get_type().text == "ROW(n SHORT, s STRING)", "as of files: the next type that holds the values"
     pair = Types.TUPLE([Types.LONG(), Types.BIG_DEC()])
     assert orders.map_batches(lambda batch: batch, pair).get_type() == pair
 
@@ -71,7 +71,7 @@ def test_aggregates_have_types_and_names(orders: SingleOutputStreamOperator) -> 
     assert orders.key_by("user", "amount").get_key_type() == Types.TUPLE([Types.STRING(), Types.LONG()])
     assert orders.key_by("user", "amount", "rate")._partitioner.key_columns == ("user", "amount", "rate")
     made = keyed.aggregate(total=sum_("amount"), real=sum_("rate"), n=count(), least=min_("rate"), mid=mean("amount"))
-    assert str(made.get_type()) == "ROW(user STRING, total LONG, real DOUBLE, n LONG, least DOUBLE, mid DOUBLE)"
+    assert made.get_type().text == "ROW(user STRING, total LONG, real DOUBLE, n LONG, least DOUBLE, mid DOUBLE)"
     node = keyed.sum("amount")._node_for("")
     assert node.kind is OperatorKind.AGGREGATE_COLUMNS
     assert node.function == AggregateSpec(("user",), (Aggregate("sum_amount", "sum", "amount"),))
@@ -83,7 +83,7 @@ def test_aggregates_have_types_and_names(orders: SingleOutputStreamOperator) -> 
     ]
     window = orders.key_by("user").window(MINUTE).allowed_lateness(5).side_output_late_data(OutputTag("late"))
     made = window.aggregate(most=max_("amount"))
-    assert str(made.get_type()) == "ROW(user STRING, window_start LONG, window_end LONG, most LONG)"
+    assert made.get_type().text == "ROW(user STRING, window_start LONG, window_end LONG, most LONG)"
     assert made._node_for("").function == WindowAggregateSpec(
         ("user",), (Aggregate("most", "max", "amount"),), Tumbling(60_000), 5, "late"
     )

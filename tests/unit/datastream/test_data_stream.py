@@ -181,20 +181,6 @@ def test_values_that_cannot_be(
         call(env.from_collection(ROWS, PAIR))
 
 
-@pytest.mark.parametrize(
-    "call, says",
-    [
-        (lambda s: s.slot_sharing_group("a"), "slot_sharing_group.'a'. of operator 'Source: Collection Source'"),
-    ],
-)
-def test_what_comes_later_is_refused_by_name(
-    env: StreamExecutionEnvironment, call: Callable[[SingleOutputStreamOperator], object], says: str
-) -> None:
-    with pytest.raises(NotImplementedError, match=says):
-        call(env.from_collection(ROWS, PAIR))
-    assert env.from_collection(ROWS, PAIR).slot_sharing_group("default") is not None
-
-
 # ---- edges ----------------------------------------------------------------------------------------------------------
 
 

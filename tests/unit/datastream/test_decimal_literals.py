@@ -103,7 +103,7 @@ def prices(env: StreamExecutionEnvironment) -> SingleOutputStreamOperator:
 
 def test_types_are_known_when_declared(prices: SingleOutputStreamOperator) -> None:
     made = prices.with_columns(double=PRICE * 2, net=pc.scalar(1) - PRICE).filter(pc.field("double") > 100)
-    assert str(made.get_type()).endswith(", double DECIMAL(12, 2), net DECIMAL(11, 2))")
+    assert made.get_type().text.endswith(", double DECIMAL(12, 2), net DECIMAL(11, 2))")
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_builders_and_types_that_are_not_finished(
     with says(TypeError, "operator 'Map'", r"call it: Types\.LONG\(\.\.\.\)"):
         orders.map(str, Types.LONG)  # type: ignore[arg-type]
     with says(SourceError, "got a dict", r"Row\(\*\*fields\)"):
-        env.from_collection([{"user": "a", "amount": 1}], ORDERS)
+        env.from_collection([{"name": "a", "sum": 1}], ORDERS)
 
 
 def test_columns_that_are_keys_of_two_types(orders: SingleOutputStreamOperator) -> None:

@@ -62,8 +62,8 @@ def test_other_names_are_as_usual() -> None:
 
 def test_objects_say_it_too() -> None:
     env: Any = StreamExecutionEnvironment.get_execution_environment()
-    with pytest.raises(AttributeError, match=r"has no add_jars\(\): no Java library is needed: leave the call out"):
-        env.add_jars("file:///kafka.jar")
+    with pytest.raises(AttributeError, match=r"has no create_input\(\): sources are given to from_source"):
+        env.create_input(None)
     with pytest.raises(AttributeError, match=r"did you mean 'from_collection'\?"):
         env.from_colection([1])
     with pytest.raises(AttributeError, match=r"a stream has no count_window\(\): the windows of this version"):
@@ -71,4 +71,4 @@ def test_objects_say_it_too() -> None:
     builder: Any = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/tmp/none")
     with pytest.raises(AttributeError, match=r"has no monitor_continuously\(\): the files are those that are there"):
         builder.monitor_continuously(1)
-    assert not hasattr(env, "add_jars") and not hasattr(env, "_nothing")
+    assert not hasattr(env, "create_input") and not hasattr(env, "_nothing")

@@ -330,4 +330,7 @@ Job 'test': 3 vertices, 2 edges, 2 slots
     )
     plan = json.loads(execution_plan(p.build()))
     assert [n["contents"] for n in plan["nodes"]] == ["source", "map", "sum"]
-    assert plan["nodes"][2]["predecessors"][0]["ship_strategy"] == "HASH"
+    assert [n["pact"] for n in plan["nodes"]] == ["Data Source", "Operator", "Operator"]
+    assert [n["id"] for n in plan["nodes"]] == [1, 2, 3]
+    before = plan["nodes"][2]["predecessors"][0]
+    assert (before["id"], before["ship_strategy"], before["side"]) == (2, "HASH", "second")

@@ -400,7 +400,9 @@ Job 'test': 5 vertices, 4 edges, 2 slots
     out"""
     )
     nodes = json.loads(execution_plan(graph))["nodes"]
-    assert nodes[0]["event_time"].startswith("for_bounded") and nodes[1]["event_time"] is None
-    assert nodes[0]["operators"][2]["side_outputs"] == ["bad"]
-    assert [(i["input"], i["side_output"]) for i in nodes[2]["predecessors"]] == [(0, None), (1, None)]
-    assert nodes[3]["predecessors"][0]["side_output"] == "bad"
+    assert [n["type"] for n in nodes] == ["orders", "clock", "check", "prices", "join", "bad", "out"]
+    assert nodes[0]["event_time"].startswith("for_bounded") and nodes[3]["event_time"] is None
+    assert nodes[2]["side_outputs"] == ["bad"]
+    assert nodes[1]["predecessors"] == [{"id": 1, "ship_strategy": "FORWARD", "side": "second"}]
+    assert [(i["id"], i["input"], i["side_output"]) for i in nodes[4]["predecessors"]] == [(3, 0, None), (4, 1, None)]
+    assert (nodes[5]["predecessors"][0]["id"], nodes[5]["predecessors"][0]["side_output"]) == (3, "bad")

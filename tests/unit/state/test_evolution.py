@@ -120,7 +120,7 @@ def test_values_survive_in_every_backend(backends: Backends, into: str) -> None:
     for new, (_, _, _, expected) in zip(declared, CHANGES):
         restored.state("op", new)
         assert_same(content(restored, new.name), dict.fromkeys(KEYS[:4] + KEYS[8:12] + KEYS[16:], expected))
-    schemas = [StateSchema("op", new.name, new.kind, str(_stored_type(new))) for new in declared]
+    schemas = [StateSchema("op", new.name, new.kind, _stored_type(new).text) for new in declared]
     assert restored.snapshot().schemas == schemas
     last = backends.restored(encoded(restored))
     for new in declared:
