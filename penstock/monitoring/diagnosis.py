@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from penstock.monitoring.report import CheckpointReport, JobReport, VertexReport
-from penstock.monitoring.subtask_figures import SubtaskCheckpoint, SubtaskReport
+from penstock.monitoring.subtask_figures import SubtaskCheckpoint
 
 SLOW_MS = 1000.0
 """A checkpoint that takes longer is explained unasked; so is one that takes longer than the interval."""
@@ -22,6 +22,8 @@ _SKEWED = 2.0
 _SLOW_BYTES_PER_MS = 2_000
 """Storage that writes less than 2 MB a second is slow; at more, there is much to write."""
 _RESTARTS = 3
+_OVERTAKING_MS = 15.0
+"""About what a barrier takes that overtakes the queues."""
 
 
 @dataclass(frozen=True)
@@ -137,39 +139,36 @@ class _Explained:
             yield self._slowest()
 
     def _slowest(self) -> Finding:
-        last = max(self._parts, key=lambda part: part.acknowledged_ms)
+        # A slot acknowledges all its subtasks at once: the last of them is the one whose own part took longest.
+        last = max(self._parts, key=_own_ms)
+        rest_ms = max(part.acknowledged_ms for part in self._parts) - _own_ms(last)
         reasons = {
-            "delay": last.start_delay_ms,
-            "alignment": last.alignment_ms,
-            "sync": last.sync_ms,
-            "async": max(0.0, last.async_ms - last.sync_ms),
+            self._late_barrier: last.start_delay_ms,
+            self._alignment: last.alignment_ms,
+            self._stop: last.sync_ms,
+            self._writing: last.async_ms - last.sync_ms,
+            self._late_acknowledgement: rest_ms,
         }
-        rest_ms = last.acknowledged_ms - sum(reasons.values())
-        longest = max(reasons, key=lambda reason: reasons[reason])
-        if rest_ms > max(reasons.values()):
-            return self._of(
-                "late-acknowledgement",
-                last,
-                f"its part was stored after {_time(sum(reasons.values()))}, and the driver learned of it "
-                f"{_time(rest_ms)} later",
-                "The slot's process was stopped or starved for a while, or the network to the driver was: look at the "
-                "load of its machine",
-            )
-        match longest:
-            case "delay":
-                return self._late_barrier(last)
-            case "alignment":
-                return self._alignment(last)
-            case "sync":
-                return self._of(
-                    "snapshot-stop",
-                    last,
-                    f"the stream stood still there for {_time(last.sync_ms)} while the snapshot was taken",
-                    "Its operators hold much state in Python objects, or their snapshot_state is slow: use declared "
-                    "types for state, or the RocksDB state backend",
-                )
-            case _:
-                return self._writing(last)
+        return max(reasons, key=lambda reason: reasons[reason])(last)
+
+    def _late_acknowledgement(self, last: SubtaskCheckpoint) -> Finding:
+        late = max(self._parts, key=lambda part: part.acknowledged_ms)
+        return self._of(
+            "late-acknowledgement",
+            late,
+            f"all parts were stored after {_time(_own_ms(last))}, and the driver heard of its slot's only then",
+            "The slot's process was stopped or starved for a while, or the network to the driver was: look at the "
+            "load of its machine",
+        )
+
+    def _stop(self, last: SubtaskCheckpoint) -> Finding:
+        return self._of(
+            "snapshot-stop",
+            last,
+            f"the stream stood still there for {_time(last.sync_ms)} while the snapshot was taken",
+            "Its operators hold much state in Python objects, or their snapshot_state is slow: use declared types for "
+            "state, or the RocksDB state backend",
+        )
 
     def _late_barrier(self, last: SubtaskCheckpoint) -> Finding:
         subtask = self._report.vertices[last.vertex].subtasks.get(last.subtask)
@@ -207,11 +206,11 @@ class _Explained:
         return f", because '{vertex.name}' is busy {_percent(_busiest(vertex))} of the time and takes no more"
 
     def _overtake(self, last: SubtaskCheckpoint) -> str:
-        rest_ms = last.sync_ms + last.async_ms
+        rest_ms = max(last.sync_ms, last.async_ms) + _OVERTAKING_MS
         if not self._facts.unaligned:
             return (
                 "Enable unaligned checkpoints (execution.checkpointing.unaligned.enabled): barriers then overtake the "
-                f"queues, and this one would have taken about {_time(max(rest_ms, 1.0))}"
+                f"queues, and this one would have taken about {_time(rest_ms)}"
             )
         if self._facts.aligned_timeout_ms > 0:
             return (
@@ -267,9 +266,10 @@ class _Explained:
 
     def _of(self, kind: str, part: SubtaskCheckpoint, why: str, advice: str) -> Finding:
         vertex = self._report.vertices[part.vertex]
+        took_ms = self._checkpoint.duration_ms or part.acknowledged_ms
         return Finding(
             kind,
-            f"Checkpoint {self._checkpoint.checkpoint_id} took {_time(part.acknowledged_ms)}. Last was subtask "
+            f"Checkpoint {self._checkpoint.checkpoint_id} took {_time(took_ms)}. Last was subtask "
             f"{part.subtask + 1} of {vertex.parallelism} of '{vertex.name}': {why}",
             advice,
             part.vertex,
@@ -372,12 +372,13 @@ def _busy_source(report: JobReport) -> int | None:
     return None
 
 
+def _own_ms(part: SubtaskCheckpoint) -> float:
+    """Return the time until a subtask's part was stored, as far as the subtask knows it."""
+    return part.start_delay_ms + part.alignment_ms + max(part.sync_ms, part.async_ms)
+
+
 def _busiest(vertex: VertexReport) -> float:
-    return max((_work(subtask) for subtask in vertex.subtasks.values()), default=0.0)
-
-
-def _work(subtask: SubtaskReport) -> float:
-    return subtask.busy_share
+    return max((subtask.busy_share for subtask in vertex.subtasks.values()), default=0.0)
 
 
 def _first_line(text: str) -> str:

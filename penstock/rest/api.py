@@ -171,6 +171,7 @@ class JobApi:
             ("GET", rf"{_VERTEX}/subtasktimes", lambda request: (200, request.view.times())),
             ("GET", rf"{_VERTEX}/taskmanagers", lambda request: (200, request.view.slots())),
             ("GET", rf"{_VERTEX}/metrics", self._metrics),
+            ("GET", rf"{_VERTEX}/table", self._table),
             ("GET", rf"{_VERTEX}/subtasks/metrics", self._aggregated_metrics),
             ("GET", rf"{_VERTEX}/subtasks/(?P<subtask>\d+)", self._subtask),
             ("GET", rf"{_VERTEX}/subtasks/(?P<subtask>\d+)/attempts/(?P<attempt>\d+)", self._attempt),
@@ -212,7 +213,8 @@ class JobApi:
         """Return the first page of the dashboard: vertices, newest checkpoints, causes of trouble."""
         report, now = job.report, _now_wall_ms()
         return {
-            "job": job_details(report, job.started_wall_ms, now),
+            "job": job_details(report, job.started_wall_ms, now)
+            | {"restarts": report.restarts, "failures": sum(not recovery.is_rescale for recovery in report.recoveries)},
             "checkpoints": checkpoint_statistics(report, restored_checkpoint(report)),
             "rescales": rescale_history(report),
             "pressure": [vertex_pressure(vertex) for vertex in report.vertices],
@@ -302,6 +304,14 @@ class JobApi:
 
     def _metrics(self, request: _Request) -> Answer:
         return 200, vertex_metrics(request.vertex, request.listed("get"))
+
+    def _table(self, request: _Request) -> Answer:
+        wanted = request.listed("get") or []
+        rows = [
+            {"subtask": number} | {name: figures[name] for name in wanted if name in figures}
+            for number, figures in figures_of(request.vertex).items()
+        ]
+        return 200, {"subtasks": rows}
 
     def _aggregated_metrics(self, request: _Request) -> Answer:
         figures = figures_of(request.vertex)

@@ -18,6 +18,7 @@ from penstock.rest.api import ServedJob
 from penstock.rest.job_registry import (
     RegistryError,
     RunningJob,
+    dashboard_address,
     process_started,
     register,
     registry_directory,
@@ -75,6 +76,16 @@ class JobHosting:
             if self._registered is not None:
                 unregister(*self._registered)
             self._server.release(self._served)
+
+    def dashboard(self, with_token: bool) -> str | None:
+        """Return the dashboard's address. Whoever has the token may stop the job: it belongs on the user's terminal,
+        and not in a log that others read."""
+        if self._registered is None:
+            return None
+        job = self._registered[0]
+        if with_token:
+            return dashboard_address(job)
+        return f"{job.url}/ui/ (penstock dashboard {job.job_id} shows the address that opens it)"
 
     def _url(self) -> str:
         get = self._configuration.get

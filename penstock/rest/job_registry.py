@@ -53,6 +53,11 @@ class RunningJob(msgspec.Struct, frozen=True):
         return self.is_here and process_started(self.pid) not in (self.process_started, "")
 
 
+def dashboard_address(job: RunningJob) -> str:
+    """Return the address that opens the job's dashboard. Browsers send no part of it behind `#` anywhere."""
+    return f"{job.url}/ui/#token={job.token}"
+
+
 def registry_directory() -> Path:
     """Return the directory in which this process registers its jobs."""
     return _directories()[0]

@@ -47,6 +47,13 @@ def test_it_holds_the_package_and_the_marker_of_its_types_and_nothing_else(wheel
     ours = {f"penstock/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
     ours.add("pyspark_penstock/__init__.py")  # by which Spark finds the data source
     data = {"penstock/py.typed", "penstock/spark/log4j2.properties"}
+    # The dashboard, whole: nothing of it comes from the network.
+    data |= {f"penstock/rest/ui/{name}" for name in ("index.html", "style.css", "icon.svg")}
+    scripts = ("app", "actions", "checkpoints", "driver", "failures", "graph", "overview", "settings", "text")
+    data |= {f"penstock/rest/ui/{name}.js" for name in scripts}
+    data |= {
+        f"penstock/rest/ui/vendor/{name}" for name in ("dagre.js", "preact-htm.js", "dagre.LICENSE", "htm.LICENSE")
+    }
     about = f"penstock-{penstock.__version__}.dist-info/"
     assert {name for name in wheel.namelist() if not name.startswith(about)} == ours | data
     assert f"{about}licenses/LICENSE" in wheel.namelist()

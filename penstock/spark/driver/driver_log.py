@@ -17,11 +17,20 @@ _LOOK_S = 0.2
 
 class DriverLog:
     """Follows the reports of one job from `start` to `end`, in a thread of its own. `interval_s`: how often a line is
-    written while all is well, if no terminal shows progress; 0: never.
+    written while all is well, if no terminal shows progress; 0: never. `dashboard`: returns its address; None: it has
+    none.
     """
 
-    def __init__(self, terminal: Terminal, report: Callable[[], JobReport], slots: int, interval_s: float) -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        report: Callable[[], JobReport],
+        slots: int,
+        interval_s: float,
+        dashboard: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._terminal = terminal
+        self._dashboard = dashboard
         self._report = report
         self._slots = slots
         self._interval_s = 0.0 if terminal.is_interactive else interval_s
@@ -66,6 +75,8 @@ class DriverLog:
             self._has_run, self._told_s = True, time.monotonic()
             slots = f"{self._slots} slot{'' if self._slots == 1 else 's'}"
             yield f"running with {slots} after {time.monotonic() - self._began_s:.1f} s"
+            if (address := self._dashboard()) is not None:
+                yield f"dashboard: {address}"
         ended = [recovery for recovery in report.recoveries if recovery.running_after_ms is not None]
         for recovery in ended:
             if recovery.generation > self._restored:

@@ -127,9 +127,9 @@ class SparkJob:
                 lambda: self._packing.share(slot, submission, self._master.lifecycle.roster)
             ),
         )
-        self._log = DriverLog(
-            terminal, lambda: self._master.report, graph.slots, configuration.get(PenstockOptions.LOG_INTERVAL).seconds
-        )
+        interval_s = configuration.get(PenstockOptions.LOG_INTERVAL).seconds
+        address = partial(self._hosting.dashboard, terminal.is_interactive)
+        self._log = DriverLog(terminal, lambda: self._master.report, graph.slots, interval_s, address)
         self._watch = SparkWatch(substrate.context, self._on_spark_gone)
         self._progress = Progress(terminal, lambda: self._master.report, lambda: self._client.has_the_terminal)
         self._advice = threading.Timer(WAITING_ADVICE_S, self._advise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -22,6 +23,7 @@ from penstock.common.job_execution import JobExecutionError, RescaleFailed, Save
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
+from penstock.monitoring.subtask_figures import SubtaskCheckpoint, SubtaskReport, packed
 from penstock.protocol.values.log_entries import Ended, Fence
 from penstock.rest.hosting import JobHosting
 from penstock.rest.job_registry import registry_directory, running_jobs, unregister
@@ -209,6 +211,46 @@ def test_checkpoints_of_a_running_job_are_shown(hosted: Hosted) -> None:
     assert f"job {JOB_ID} (counting): 2 checkpoints completed, 1 failed, 0 in progress" in done.stdout
     for text in ("unaligned savepoint", "/s/savepoint-1", "/c/chk-1", "expired: slot 1 was late", "20 ms", "400 B"):
         assert text in done.stdout
+
+
+def test_why_says_the_reason_and_the_way_out_or_that_there_is_none(hosted: Hosted) -> None:
+    calm = penstock("why", "counting")
+    assert (calm.exit_code, calm.stdout) == (0, f"Nothing slows job {JOB_ID} (counting) down.\n")
+    slow = SubtaskCheckpoint(1, 2, False, 9_000.0, 8_500.0, 1.0, 0.2, 2.0, 100, 100, 0)
+    hosted.client.current = report(checkpoint(3, duration_ms=9_000.0, acknowledged=packed([slow])))
+    for given in ((), ("--checkpoint", "3")):
+        told = penstock("why", "counting", *given).stdout
+        assert told.startswith("Checkpoint 3 took 9.0 s. Last was subtask 3 of 3 of 'sink': the barrier waited 8.5 s")
+        assert "\n    Enable unaligned checkpoints" in told
+    (finding,) = json.loads(penstock("why", "counting", "--json").stdout)["findings"]
+    assert (finding["kind"], finding["vertex"], finding["subtask"]) == ("late-barrier", 1, 2)
+    unknown = penstock("why", "counting", "--checkpoint", "4")
+    assert unknown.exit_code == 1 and "checkpoint 4 is not remembered (those are: 3)" in unknown.stderr
+
+
+def test_top_shows_vertices_pressure_and_the_newest_checkpoint(hosted: Hosted) -> None:
+    work = SubtaskReport(0, 10, 10, 100, 100, 5.0, 5.0, 0.4, 0.2, 10, 1.5, 1_700_000_000_000, 3, 1000.0, 400.0, 200.0)
+    shown = report(checkpoint(17))
+    vertices = tuple(replace(vertex, subtasks={0: work}) for vertex in shown.vertices)
+    hosted.client.current = replace(shown, vertices=vertices)
+    done = penstock("top", "counting", "--once")
+    assert done.exit_code == 0
+    for text in (
+        "counting  RUNNING",
+        "newest 17 (aligned) took 170 ms",
+        "source",
+        "40 %",
+        "20 %",
+        "2023-11-14 22:13:20",
+    ):
+        assert text in done.stdout
+
+
+def test_the_address_of_the_dashboard_opens_it(hosted: Hosted) -> None:
+    done = penstock("dashboard", "counting")
+    assert done.stdout == f"{hosted.job.url}/ui/#token={hosted.job.token}\n"
+    assert hosted.hosting.dashboard(with_token=True) == done.stdout.strip()
+    assert hosted.job.token not in str(hosted.hosting.dashboard(with_token=False))
 
 
 def test_list_shows_running_jobs_first(hosted: Hosted, tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def test_each_event_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.startswith("the job is FINISHED after ")
 
 
+def test_the_address_of_the_dashboard_follows_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(monkeypatch)
+    log.log = DriverLog(Terminal("orders"), lambda: log.report, 2, 0.0, lambda: "http://127.0.0.1:8081/ui/")
+    assert log.of(RUNNING)[1:] == ["dashboard: http://127.0.0.1:8081/ui/"]
+
+
 def test_a_job_that_has_run_between_two_looks_leaves_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cancelled, or rescaled, within a fifth of a second."""
     log = Log(monkeypatch)
