@@ -18,10 +18,6 @@ _TRIGGERS = (
     "windows fire when event time has passed their end; to fire earlier, write a KeyedProcessFunction with state and "
     "timers"
 )
-_ASYNC = (
-    "for calls of a slow service use a pool of threads in map_batches(), which gets many rows at once, or a higher "
-    "parallelism of that operator"
-)
 _PACKAGES = (
     "slots use the Python environment of Spark's executors: install packages there, or send them with Spark "
     "(spark.archives, spark.submit.pyFiles)"
@@ -38,9 +34,6 @@ _CSV = "for_schema(CsvSchema) has what can be set"
 ADVICE = {
     # ---- modules ------------------------------------------------------------------------------------------------
     "penstock.common.io": _OLD_SOURCES,
-    "penstock.datastream.async_data_stream": _ASYNC,
-    "penstock.datastream.async_retry_predicates": _ASYNC,
-    "penstock.datastream.async_retry_strategies": _ASYNC,
     "penstock.datastream.formats.orc": "write Parquet, with ParquetBulkWriters.for_row_type()",
     "penstock.datastream.connectors.dynamic_kafka": "one cluster is read by KafkaSource",
     "penstock.table": "there is no Table API: use streams with columns (docs/columns.md), or to_spark() and Spark SQL",
@@ -49,9 +42,7 @@ ADVICE = {
         for service in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
     },
     # ---- classes ------------------------------------------------------------------------------------------------
-    **dict.fromkeys(
-        ("AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"), _ASYNC
-    ),
+    "ResultFuture": "async_invoke() returns its list of rows: return [row] in place of result_future.complete([row])",
     **dict.fromkeys(
         (
             "CountWindow", "GlobalWindow", "GlobalWindows", "MergingWindowAssigner", "CountTumblingWindowAssigner",

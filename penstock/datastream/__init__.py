@@ -6,6 +6,7 @@ from penstock.common.job_client import JobClient
 from penstock.common.missing_names import advising_getattr
 from penstock.common.options.modes import CheckpointingMode, ExternalizedCheckpointRetention, RuntimeExecutionMode
 from penstock.datastream._streams.execution import Executor, register_executor
+from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig, ExternalizedCheckpointCleanup
 from penstock.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -25,6 +26,10 @@ from penstock.datastream.data_stream import (
 )
 from penstock.datastream.functions import (
     AggregateFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+    BlockingFunction,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
@@ -83,7 +88,8 @@ from penstock.datastream.window import (
 )
 
 __all__ = [
-    "AggregateFunction", "AggregatingStateDescriptor", "BroadcastConnectedStream", "BroadcastProcessFunction",
+    "AggregateFunction", "AggregatingStateDescriptor", "AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate",
+    "AsyncRetryStrategy", "BlockingFunction", "BroadcastConnectedStream", "BroadcastProcessFunction",
     "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction", "CheckpointingMode",
     "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "CustomCheckpointStorage",
     "CustomStateBackend", "DataStream", "DataStreamSink",

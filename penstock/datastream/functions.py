@@ -6,9 +6,11 @@ The contexts that they get in `open()` and in snapshots follow at the end, with 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 
 from penstock.common.missing_names import AdvisesOnMissing, advising_getattr
+from penstock.datastream._streams.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
 from penstock.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -29,7 +31,8 @@ from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import Window
 
 __all__ = [
-    "AggregateFunction", "BaseBroadcastProcessFunction", "BroadcastProcessFunction", "CheckpointedFunction",
+    "AggregateFunction", "AsyncFunction", "AsyncFunctionDescriptor", "AsyncRetryPredicate", "AsyncRetryStrategy",
+    "BaseBroadcastProcessFunction", "BlockingFunction", "BroadcastProcessFunction", "CheckpointedFunction",
     "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction", "FlatMapFunction", "Function",
     "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector", "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction", "NullByteKeySelector",
@@ -270,6 +273,119 @@ class Partitioner(Function):
         Returns:
             The index of the subtask, from 0 to `num_partitions` - 1.
         """
+
+
+class AsyncFunction(Function, Generic[IN, OUT]):
+    """Calls a slow service for each row, in an event loop, many rows at a time.
+
+    Give it to `AsyncDataStream`. The coroutines of a subtask share one event loop, which has a thread of its own: one
+    that blocks holds up the other calls, so use a `BlockingFunction` for libraries without `await`.
+
+    Example:
+        class Enrich(AsyncFunction):
+            async def async_invoke(self, value):
+                return [(value, await price_of(value))]
+
+            def timeout(self, value):
+                return [(value, None)]
+    """
+
+    @abstractmethod
+    async def async_invoke(self, value: IN) -> list[OUT]:
+        """Return the rows to emit for a row.
+
+        Args:
+            value: A row of the input.
+
+        Returns:
+            A list of rows; [] for none.
+        """
+
+    def timeout(self, value: IN) -> list[OUT]:
+        """Return the rows to emit for a row whose call has not ended in time. Called in the subtask's own thread.
+
+        Args:
+            value: The row.
+
+        Returns:
+            A list of rows; [] for none.
+
+        Raises:
+            TimeoutError: Always, unless the function defines it: the job fails.
+        """
+        raise TimeoutError(f"Async function call has timed out for input: {value}")
+
+
+class BlockingFunction(Function, Generic[IN, OUT]):
+    """Calls a slow service for each row by a library that blocks, in as many threads as there are calls at once.
+
+    PyFlink has no such function. Give it to `AsyncDataStream` like an `AsyncFunction`. Several threads call `invoke` at
+    the same time, so what they share has to allow that.
+
+    Example:
+        class Enrich(BlockingFunction):
+            def invoke(self, value):
+                return [(value, requests.get(f"https://prices/{value}").json())]
+    """
+
+    @abstractmethod
+    def invoke(self, value: IN) -> list[OUT]:
+        """Return the rows to emit for a row.
+
+        Args:
+            value: A row of the input.
+
+        Returns:
+            A list of rows; [] for none.
+        """
+
+    def timeout(self, value: IN) -> list[OUT]:
+        """Return the rows to emit for a row whose call has not ended in time. Called in the subtask's own thread.
+
+        The thread of the call stays busy until `invoke` returns, so give the library a timeout, too.
+
+        Args:
+            value: The row.
+
+        Returns:
+            A list of rows; [] for none.
+
+        Raises:
+            TimeoutError: Always, unless the function defines it: the job fails.
+        """
+        raise TimeoutError(f"Blocking function call has timed out for input: {value}")
+
+
+class AsyncFunctionDescriptor:
+    """Holds the arguments of an async function's operator, as in PyFlink.
+
+    Args:
+        async_function: The function.
+        timeout: The time for all calls of a row.
+        capacity: The greatest number of rows under way.
+        async_retry_strategy: Tells when to call again.
+        output_mode: The order of the output.
+    """
+
+    class OutputMode(Enum):
+        """Lists the orders of the output."""
+
+        ORDERED = 0
+        UNORDERED = 1
+
+    def __init__(
+        self,
+        async_function: AsyncFunction[Any, Any],
+        timeout: Any,
+        capacity: int,
+        async_retry_strategy: AsyncRetryStrategy[Any],
+        output_mode: AsyncFunctionDescriptor.OutputMode,
+    ) -> None:
+        self.async_function = async_function
+        self.timeout = timeout
+        self.capacity = capacity
+        self.async_retry_strategy = async_retry_strategy
+        self.output_mode = output_mode
 
 
 class CoMapFunction(Function):

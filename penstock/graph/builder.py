@@ -200,6 +200,8 @@ def _heads(graph: LogicalGraph, links: list[_Link], max_parallelism: dict[Node, 
 
 
 def _chainable(link: _Link) -> bool:
+    if link.target.kind is OperatorKind.ASYNC_WAIT:
+        return False  # It holds rows between its gate and its chain, and with them their watermarks.
     if link.target.kind is OperatorKind.TIMESTAMPS:
         # A vertex has one clock, and all its operators except a source come after it.
         if link.source.kind is not OperatorKind.SOURCE or strategy_of(link.source) is not None:

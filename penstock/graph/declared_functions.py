@@ -1,4 +1,4 @@
-"""Describes functions of windows and of broadcast streams as they were declared, before they run."""
+"""Describes functions of windows, of broadcast streams and of calls as they were declared, before they run."""
 
 from __future__ import annotations
 
@@ -36,3 +36,24 @@ class BroadcastSpec:
 
     process: Any
     descriptors: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class AsyncSpec:
+    """Describes the calls of a service for the rows of a stream.
+
+    `function`: an AsyncFunction or a BlockingFunction. `timeout_ms`: for all attempts of a row; None: no limit.
+    `capacity`: the number of rows that one subtask may hold whose answers have not left it.
+    `retry`: the AsyncRetryStrategy. `ordered`: answers leave in the order of their rows.
+    """
+
+    function: Any
+    timeout_ms: int | None
+    capacity: int
+    retry: Any
+    ordered: bool
+
+    @property
+    def is_blocking(self) -> bool:
+        """Return whether calls run in threads of their own, because they block."""
+        return not hasattr(self.function, "async_invoke")

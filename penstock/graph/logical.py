@@ -61,6 +61,7 @@ class OperatorKind(Enum):
     KEYED_CO_PROCESS = "keyed_co_process"
     BROADCAST_PROCESS = "broadcast_process"
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
+    ASYNC_WAIT = "async_wait"
     TIMESTAMPS = "timestamps"
     MAP_BATCHES = "map_batches"
     PROJECT = "project"
@@ -123,8 +124,9 @@ class Node:
     """Describes one declared operation. `function`: by `kind` the user's MapFunction, FlatMapFunction, FilterFunction,
     (Keyed)(Co)ProcessFunction, ReduceFunction, Source or Sink; a WatermarkStrategy (TIMESTAMPS); a
     `penstock.graph.declared_functions.WindowSpec` (WINDOW); a `penstock.graph.declared_functions.BroadcastSpec`
-    (broadcast kinds); one of `penstock.graph.declared_columns` (columnar kinds). `output_type` None: an untyped stream
-    (one binary column of pickles). `watermark_strategy`: a source's strategy.
+    (broadcast kinds); an `AsyncSpec` from there (ASYNC_WAIT); one of `penstock.graph.declared_columns` (columnar
+    kinds). `output_type` None: an untyped stream (one binary column of pickles). `watermark_strategy`: a source's
+    strategy.
     """
 
     id: int

@@ -17,7 +17,7 @@ from penstock.datastream.functions import (
     OperatorStateStore,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
-from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
+from penstock.graph.declared_functions import AsyncSpec, BroadcastSpec, WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStateBackend
@@ -140,6 +140,8 @@ def _checkpointed(part: Any) -> Iterable[CheckpointedFunction]:
         yield part
     elif isinstance(part, BroadcastSpec):
         yield from _checkpointed(part.process)
+    elif isinstance(part, AsyncSpec):
+        yield from _checkpointed(part.function)
     elif isinstance(part, WindowSpec):
         for function in (part.reduce, part.aggregate, part.process):
             yield from _checkpointed(function)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.runtime.process.slot_deployment import SlotDeployment
 from simulation.cluster.process_watch import ProcessWatch
 from simulation.faults.fault_injector import FaultInjector
 from simulation.jobs.output import Output
 from simulation.processes.present_job import PresentJob
+from simulation.world.call_log import CallLog, CheckpointName
 from simulation.world.faulty_store import SharedObjects
 from simulation.world.transaction_broker import TransactionBroker
 from simulation.world.world import World
@@ -32,6 +34,7 @@ class UserCodeHooks:
         self._shared = shared
         self._watch = watch
         self._fault_injector = fault_injector
+        self._calls = CallLog()
 
     def pass_time(self, elapsed_ms: float) -> None:
         self._world.pass_time(elapsed_ms)
@@ -61,6 +64,21 @@ class UserCodeHooks:
 
     def broker(self) -> TransactionBroker:
         return self._output.broker
+
+    def calls(self) -> CallLog:
+        return self._calls
+
+    def incarnation(self) -> str:
+        return self._deployment().plan.incarnation
+
+    def restored_from(self) -> CheckpointName | None:
+        metadata = self._deployment().metadata
+        return None if metadata is None else (metadata.incarnation, metadata.checkpoint_id)
+
+    def _deployment(self) -> SlotDeployment:
+        slot = self._watch.running_slot()
+        assert slot is not None and slot.runtime._deployment is not None
+        return slot.runtime._deployment
 
     def prepare(self, name: str, pending: Pending) -> None:
         if name in self._output.pending:

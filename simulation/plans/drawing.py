@@ -13,6 +13,7 @@ from simulation.cluster.cluster import ROOM_FOR_A_ROW_BYTES
 from simulation.faults.fault_plan import random_faults
 from simulation.jobs.branches import add_evolving_branch, add_expiring_branch, evolution_of, expiry_of
 from simulation.jobs.broadcast_branch import add_broadcast_branch, broadcasts_of
+from simulation.jobs.call_branch import add_call_branch, calls_of_seed
 from simulation.jobs.idle_branch import add_idle_branch, idleness_of, without_hold_ups
 from simulation.jobs.streams import Stream
 from simulation.jobs.window_branch import add_window_branch, windows_of_seed
@@ -59,6 +60,7 @@ def plan_of(seed: int) -> Plan:
         (expiry_of(seed), add_expiring_branch),
         (evolution_of(seed), add_evolving_branch),
         (windows_of_seed(seed), add_window_branch),
+        (calls_of_seed(seed), add_call_branch),
     )
     job, chaining = _random_job(random, configuration, idle, others)
     world_seed = random.getrandbits(64)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import platform
 import zlib
+from random import Random
 from typing import Any, Callable, Mapping
 
 from penstock.common.configuration import Configuration
 from penstock.common.limits import Limits
+from penstock.operators.calls.call_runner import Invocation
+from penstock.operators.calls.driven_calls import DrivenCalls
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Register
 from penstock.runtime.process.slot import Slot
@@ -106,7 +109,9 @@ class SlotProcess:
             row_backend=_backends(world),
             open_backup=lambda plan: world.disk.open(plan, lambda text: world.tell(name, text)),
             limits=world.limits,
+            new_calls=self._new_calls,
         )
+        self._waits = Random(f"calls of {name} {world.seed}")
         self.link.on_message = self._on_message
         self.link.on_master_lost = self._on_master_lost
         self.pid: int = host.pid if host is not None else zlib.crc32(name.encode())
@@ -125,6 +130,15 @@ class SlotProcess:
         )
         world.after(world.chance() * 5, self.process, self.link.send, register)
         world.after(HEARTBEAT_MS, self.process, self._beat)
+
+    def _new_calls(self, invocation: Invocation) -> DrivenCalls:
+        """Return a runner of calls whose loop is driven by the world. A blocking call takes some time of its own."""
+        world = self.world
+
+        def later(delay_ms: float, action: Callable[[], None]) -> None:
+            world.after(delay_ms, self.process, action)
+
+        return DrivenCalls(invocation, later, lambda: world.now_ms, lambda: self._waits.random() * 20)
 
     def _on_message(self, message: Message) -> None:
         self.has_been_answered = True

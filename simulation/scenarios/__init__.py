@@ -12,6 +12,7 @@ from simulation.scenarios import (
     backlog,
     barriers,
     bounds,
+    calls,
     calm,
     changed_graphs,
     concurrent,
@@ -56,7 +57,7 @@ _PARTS = (
     aimed, cut, barriers, bounds, concurrent, calm, restoring, local_copies, rescaling, receivers, changed_graphs,
     giving_up, state, kept, expiring, declarations, event_time, restored_time, backlog, floors, timers, idleness,
     aligned_sources, finishing, savepoints, publication, early_folders, shortening, storage, stored_state, killed_steps,
-    windows, sweeping, slots, packing, live_rescaling, adaptive,
+    windows, calls, sweeping, slots, packing, live_rescaling, adaptive,
 )  # fmt: skip
 SCENARIOS: dict[str, type[Scenario]] = {_name(scenario): scenario for part in _PARTS for scenario in part.SCENARIOS}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from simulation.world.call_log import CallLog, CheckpointName
 from simulation.world.transaction_broker import TransactionBroker
 
 Row = tuple[int, int, int, int, int]
@@ -46,6 +47,15 @@ class WorldHooks(Protocol):
 
     def broker(self) -> TransactionBroker:
         """Return the broker that keeps the transactions of all sinks."""
+
+    def calls(self) -> CallLog:
+        """Return the log of what slow services were asked."""
+
+    def incarnation(self) -> str:
+        """Return the incarnation of the driver whose subtask calls this."""
+
+    def restored_from(self) -> CheckpointName | None:
+        """Return the checkpoint that the calling subtask was restored from."""
 
     def prepare(self, name: str, pending: Pending) -> None: ...
 

@@ -39,7 +39,7 @@ def _module(tree: ast.Module) -> dict[str, Any]:
         if isinstance(node, ast.ClassDef):
             _add_class(found["classes"], node, "")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            found["functions"][node.name] = _parameters(node)
+            found["functions"][node.name] = _parameters(node, is_method=False)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if name == "__all__":
@@ -65,14 +65,14 @@ def _add_class(classes: dict[str, Any], node: ast.ClassDef, prefix: str) -> None
     classes[name] = {"bases": bases, "methods": methods, "constants": [c for c in constants if not c.startswith("_")]}
 
 
-def _parameters(node: ast.FunctionDef) -> list[str]:
+def _parameters(node: ast.FunctionDef, is_method: bool = True) -> list[str]:
     """Return each parameter as `name`, `name=default`, `*name` or `**name`, without `self` and `cls`."""
     given = node.args
     names = [a.arg for a in (*given.posonlyargs, *given.args)]
     defaults = [None] * (len(names) - len(given.defaults)) + [ast.unparse(d) for d in given.defaults]
     found = [n if d is None else f"{n}={d}" for n, d in zip(names, defaults)]
     static = any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list)
-    found = found if static else found[1:]
+    found = found if static or not is_method else found[1:]
     found += [f"*{given.vararg.arg}"] if given.vararg else []
     for argument, default in zip(given.kwonlyargs, given.kw_defaults):
         found.append(argument.arg if default is None else f"{argument.arg}={ast.unparse(default)}")

@@ -31,6 +31,7 @@ from simulation.jobs.output import Output
 from simulation.jobs.workload import Workload, WorkloadBuilder
 from simulation.processes.data_network import FrameQueue
 from simulation.world import world_hooks
+from simulation.world.call_log import CallLog, CheckpointName
 from simulation.world.faulty_store import FaultyStore, SharedObjects, StoreFaults
 from simulation.world.small_limits import SMALL
 from simulation.world.transaction_broker import TransactionBroker
@@ -220,6 +221,7 @@ class ThreadedCluster:
         self.world = World(1)
         self.shared = SharedObjects()
         self.output = Output()
+        self.call_log = CallLog()
         self.answers = AnswerChecker(self.world)
         self.log = LogChecker(self.world, workload, self.shared, DIRECTORY)
         self.shared.on_created = self.log.on_created
@@ -303,6 +305,15 @@ class ThreadedCluster:
 
     def objects(self) -> dict[str, bytes]:
         return {}
+
+    def calls(self) -> CallLog:
+        return self.call_log
+
+    def incarnation(self) -> str:
+        return "abc"
+
+    def restored_from(self) -> CheckpointName | None:
+        return None  # these threads have no names, so nobody knows whose subtask asks
 
     # ---- running ------------------------------------------------------------------------------------------------
 

@@ -186,13 +186,13 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
             yield from own_nodes(child)
 
 
-def tree_of(function: FunctionType | MethodType) -> ast.FunctionDef:
+def tree_of(function: FunctionType | MethodType) -> ast.FunctionDef | ast.AsyncFunctionDef:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(tree, ast.FunctionDef), function
+    assert isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef), function
     return tree
 
 
-def returns_something(tree: ast.FunctionDef) -> bool:
+def returns_something(tree: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return False where only None or `self` comes back."""
     if tree.returns is not None and ast.unparse(tree.returns).strip("'\"") in ("None", "NoReturn"):
         return False
@@ -200,7 +200,7 @@ def returns_something(tree: ast.FunctionDef) -> bool:
     return not returned or any(not isinstance(v, ast.Name) or v.id != "self" for v in returned)
 
 
-def raised_names(tree: ast.FunctionDef) -> set[str]:
+def raised_names(tree: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Return the names of exception classes in `raise Name(...)`."""
     raised = set()
     for node in own_nodes(tree):

@@ -40,15 +40,15 @@ def summary(error: BaseException) -> str:
 class OperatorFailure(Exception):
     """Reports that an operator failed.
 
-    `ours`: Penstock found the fault, so there is no traceback of the user's code.
+    `ours`: Penstock found the fault, so there is no traceback of the user's code. `detail`: follows the error's text.
     """
 
-    def __init__(self, operator: str, error: BaseException, ours: bool = False) -> None:
+    def __init__(self, operator: str, error: BaseException, ours: bool = False, detail: str = "") -> None:
         self.operator = operator
         self.error = error
         self.ours = ours or isinstance(error, Fault)
         said = str(error) if self.ours else summary(error)
-        super().__init__(f"operator '{operator}': {said}")
+        super().__init__(f"operator '{operator}': {said}{detail}")
 
     def user_traceback(self) -> str:
         """Return the traceback from the first line of the user's code; "" if Penstock found the fault."""

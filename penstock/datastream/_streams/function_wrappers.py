@@ -25,7 +25,7 @@ from penstock.datastream.functions import (
 )
 
 
-class _Wrapper:
+class Wrapper:
     """Holds the user's object as `wrapped`, which errors name."""
 
     wrapped: Callable[..., Any]
@@ -34,7 +34,7 @@ class _Wrapper:
         return f"{type(self).__name__}({function_name(self.wrapped)})"
 
 
-class CallableMap(_Wrapper, MapFunction):
+class CallableMap(Wrapper, MapFunction):
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
         self.map = wrapped  # type: ignore[method-assign,assignment]
@@ -43,7 +43,7 @@ class CallableMap(_Wrapper, MapFunction):
         return self.wrapped(value)
 
 
-class CallableFlatMap(_Wrapper, FlatMapFunction):
+class CallableFlatMap(Wrapper, FlatMapFunction):
     wrapped: Callable[[Any], Iterable[Any] | None]
 
     def __init__(self, wrapped: Callable[[Any], Iterable[Any] | None]) -> None:
@@ -54,7 +54,7 @@ class CallableFlatMap(_Wrapper, FlatMapFunction):
         return self.wrapped(value)
 
 
-class CallableFilter(_Wrapper, FilterFunction):
+class CallableFilter(Wrapper, FilterFunction):
     wrapped: Callable[[Any], bool]
 
     def __init__(self, wrapped: Callable[[Any], bool]) -> None:
@@ -65,7 +65,7 @@ class CallableFilter(_Wrapper, FilterFunction):
         return self.wrapped(value)
 
 
-class CallableReduce(_Wrapper, ReduceFunction):
+class CallableReduce(Wrapper, ReduceFunction):
     def __init__(self, wrapped: Callable[[Any, Any], Any]) -> None:
         self.wrapped = wrapped
         self.reduce = wrapped  # type: ignore[method-assign,assignment]

@@ -140,6 +140,11 @@ class Chain:
         return budget_rows
 
     @property
+    def head(self) -> RowOperator:
+        """Return the operator that rows enter first."""
+        return self._functions[0]
+
+    @property
     def unfinished(self) -> bool:
         """Return whether a function was left in the middle of its output."""
         return self._unfinished is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
+from penstock.operators.calls.async_operator import AsyncOperator
 from penstock.operators.rows.broadcast_operator import BroadcastProcessOperator
 from penstock.operators.rows.row_functions import (
     CoFlatMapOperator,
@@ -29,6 +30,7 @@ _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.KEYED_PROCESS: ProcessOperator,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WINDOW: WindowOperator,
+    OperatorKind.ASYNC_WAIT: AsyncOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
     OperatorKind.CO_PROCESS: CoProcessOperator,

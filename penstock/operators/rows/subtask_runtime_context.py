@@ -27,6 +27,7 @@ from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import Operator, Vertex
+from penstock.graph.logical import OperatorKind
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.timers import Timer, Timers
 from penstock.operators.rows.element import CurrentElement
@@ -131,6 +132,11 @@ class SubtaskRuntimeContext(RuntimeContext):
         return self._keyed_backend(what).state(self._operator.uid, descriptor)
 
     def _keyed_backend(self, what: str) -> KeyedStateBackend:
+        if self._operator.kind is OperatorKind.ASYNC_WAIT:
+            raise RuntimeError(
+                f"operator '{self._operator.name}' asks for {what}, but calls have no keyed state, because many rows "
+                "are under way at once: keep state in a process function before or behind it"
+            )
         if self._backend is None or self._operator is not self._vertex.operators[0]:
             raise RuntimeError(
                 f"operator '{self._operator.name}' asks for {what}, but its stream is not keyed: "

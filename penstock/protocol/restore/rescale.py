@@ -18,6 +18,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.protocol.values.keys import key_group_range
 from penstock.protocol.values.metadata import (
+    CALLS_PART,
     ChannelCapture,
     ChannelTime,
     EdgeShape,
@@ -65,9 +66,15 @@ def edges_in_flight(metadata: Metadata) -> frozenset[str]:
     return frozenset(found)
 
 
+def holds_rows(metadata: Metadata) -> bool:
+    """Return whether the checkpoint holds rows in flight: on edges, or in operators that wait for answers."""
+    calls = (part for snapshot in metadata.subtasks for part in snapshot.parts if part.name == CALLS_PART)
+    return bool(edges_in_flight(metadata)) or any(not part.kind for part in calls)
+
+
 def drains(metadata: Metadata, vertices: Sequence[VertexShape], edges: Sequence[EdgeShape]) -> bool:
     """Return whether the job has to drain: without rows in flight nothing can overtake anything."""
-    return is_rescaled(metadata, vertices, edges) and bool(edges_in_flight(metadata))
+    return is_rescaled(metadata, vertices, edges) and holds_rows(metadata)
 
 
 def _has_rows(captures: Iterable[ChannelCapture]) -> bool:

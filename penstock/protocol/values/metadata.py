@@ -154,11 +154,15 @@ class StateSchema(msgspec.Struct, frozen=True):
     expires: bool = False
 
 
+CALLS_PART = "calls"
+"""The name of the part that holds the rows of an operator that wait for an answer, with the answers that have come."""
+
+
 class OperatorPart(msgspec.Struct, frozen=True):
     """Holds small state of one operator of the chain, inline: a reader's splits, a sink writer's state, and so on.
 
     `name`: "splits" (one item per split, encoded by the source), "writer" (a sink's `SinkWriter.snapshot()`),
-    "watermarks" (a watermark generator's state: one item per split).
+    "watermarks" (a watermark generator's state: one item per split), "calls" (one item).
 
     With a `kind` it is operator state of a user's function: "split", "union" or "broadcast". Then `name` is the user's,
     `codec` the type of the values, and each item is an Arrow IPC stream, whose rows are the elements of a list, or one

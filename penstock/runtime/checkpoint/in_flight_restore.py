@@ -82,7 +82,7 @@ class InFlightRestore:
             self._rescaled_channels()
         elif self._old.own is not None:
             self._own_channels(self._old.own, current_ms)
-        if self._plan.holds_sources or (self._old.is_rescaled and rescale.edges_in_flight(metadata)):
+        if self._plan.holds_sources or (self._old.is_rescaled and rescale.holds_rows(metadata)):
             self._subtask.draining.hold()
 
     def _own_channels(self, own: SubtaskSnapshot, current_ms: int) -> None:

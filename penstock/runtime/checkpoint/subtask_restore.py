@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.graph.deployment import DeploymentPlan
+from penstock.graph.logical import OperatorKind
 from penstock.graph.states import key_type
+from penstock.operators.calls.async_operator import AsyncOperator
 from penstock.operators.event_time.watermark_generators import OldClock
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.restore import rescale
@@ -21,6 +23,7 @@ from penstock.protocol.values.metadata import (
     StateRange,
     SubtaskSnapshot,
 )
+from penstock.runtime.checkpoint.calls_restore import CallsRestore
 from penstock.runtime.checkpoint.in_flight_restore import InFlightRestore
 from penstock.runtime.checkpoint.old_subtasks import OldSubtasks
 from penstock.runtime.checkpoint.operator_state_restore import restore_operator_state
@@ -119,6 +122,15 @@ class SubtaskRestore:
         for operator in vertex.operators:
             restore_operator_state(backend, operator.uid, self._old.of(operator.uid), vertex.parallelism, number)
 
+    def calls(self, operator: AsyncOperator) -> None:
+        """Put the calls of the checkpoint into the operator's queue, and the time of the inputs behind them."""
+        graph, vertex, metadata = self._plan.graph, self._subtask.vertex, self._metadata
+        if metadata is None:
+            return
+        old, edges = self._old.of(operator.operator.uid), list(graph.inputs_of(vertex.index))
+        producers = {edge.source: graph.vertices[edge.source].operators[-1].name for edge in edges}
+        CallsRestore(self._subtask, old, metadata, edges, producers).restore(operator)
+
     def keyed_state(self, backend: StateBackend) -> None:
         vertex, key_groups = self._subtask.vertex, self._subtask.key_groups
         number = self._subtask.id.subtask
@@ -204,6 +216,9 @@ class SubtaskRestore:
         # Only what all had emitted counts, idle ones too. Without this: timers above it that an idle one has left do
         # not fire before the next watermark.
         said_ms = min((rescale.emitted_by_all(of_one) for of_one in old), default=WATERMARK_MIN_MS)
+        if vertex.operators[0].kind is OperatorKind.ASYNC_WAIT:
+            # 7.4: the time of the inputs comes behind the calls that an old subtask had begun before.
+            current_ms = min(said_ms, current_ms)
         return RestoredTime(current_ms, min(said_ms, current_ms), tuple(floors))
 
     def _read(self, segment: int, offset: int, length_bytes: int, crc: int, belongs_to: str) -> bytes:

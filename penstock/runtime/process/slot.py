@@ -15,6 +15,7 @@ from penstock.common.limits import USUAL, Limits
 from penstock.common.options import ExecutionOptions
 from penstock.common.program.failures import describe, summary
 from penstock.graph.deployment import DeploymentPlan
+from penstock.operators.calls.call_runner import NewCallRunner
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import Frame
 from penstock.protocol.values.messages import (
@@ -39,6 +40,7 @@ from penstock.protocol.values.messages import (
 from penstock.protocol.values.reasons import SubtaskFailureReason
 from penstock.runtime.checkpoint.master_store import MasterStore
 from penstock.runtime.process.backup import OpenBackup, opened_backup
+from penstock.runtime.process.call_threads import new_call_runner
 from penstock.runtime.process.reason_of import reason_of, text_of
 from penstock.runtime.process.slot_deployment import OpenStore, SlotDeployment, SlotPorts
 from penstock.runtime.process.slot_ports import DataLinks, MasterLink, Runner, StepScheduler
@@ -64,6 +66,7 @@ class Slot:
         row_backend: RowBackend = configured_backend,
         open_backup: OpenBackup = opened_backup,
         limits: Limits = USUAL,
+        new_calls: NewCallRunner = new_call_runner,
     ) -> None:
         self.index = index
         self.clock = clock
@@ -73,7 +76,16 @@ class Slot:
         self.backup: LocalBackup | None = None
         self._open_backup = open_backup
         self._ports = SlotPorts(
-            clock, master, links, open_store, new_random, row_backend, self.master_store, scheduler.run_apart, limits
+            clock,
+            master,
+            links,
+            open_store,
+            new_random,
+            row_backend,
+            self.master_store,
+            scheduler.run_apart,
+            limits,
+            new_calls,
         )
         self._scheduler = scheduler
         self._deployment: SlotDeployment | None = None

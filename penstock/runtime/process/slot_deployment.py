@@ -15,6 +15,7 @@ from penstock.common.options import CheckpointingOptions
 from penstock.common.program.failures import describe
 from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from penstock.graph.deployment import DeploymentPlan
+from penstock.operators.calls.call_runner import NewCallRunner
 from penstock.protocol.values.elements import Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame
 from penstock.protocol.values.messages import (
@@ -53,7 +54,7 @@ OpenStore = Callable[[str, Configuration], ObjectStore]
 @dataclass(frozen=True)
 class SlotPorts:
     """Holds a slot's ports to the world. `new_random` makes parts of object names that are used nowhere else.
-    `row_backend`: see `SlotResources`. `run_apart` runs work in a thread of its own.
+    `row_backend` and `new_calls`: see `SlotResources`. `run_apart` runs work in a thread of its own.
     """
 
     clock: Clock
@@ -65,6 +66,7 @@ class SlotPorts:
     master_store: MasterStore
     run_apart: Callable[[Callable[[], None]], None]
     limits: Limits
+    new_calls: NewCallRunner
 
 
 class SlotDeployment:
@@ -117,6 +119,7 @@ class SlotDeployment:
             backup,
             ports.run_apart,
             ports.limits,
+            ports.new_calls,
         )
         factory = SubtaskFactory(resources)
         self._by_vertex = {vertex.index: self._runner(factory, factory.build(vertex)) for vertex in vertices}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.operators.calls.stored_calls import calls_part
 from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.operators.event_time.subtask_clock import SubtaskClock
 from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.call_work import CallWork
 from penstock.runtime.subtask.feeds import GateFeed, SourceFeed
 from penstock.runtime.subtask.work import Work
 from penstock.state.backend import StateBackend, StateSnapshot
@@ -38,10 +40,15 @@ class SnapshotSource:
         return self.output.prepare_commit(checkpoint_id, is_stop)
 
     def operator_parts(self, checkpoint_id: int) -> list[OperatorPart]:
-        """Return the state of the reader, the writer and the watermark generators, and operator state."""
+        """Return the state of the reader, the writer and the watermark generators, operator state, and calls."""
         parts = [*self.checkpointed.snapshot(checkpoint_id), *self.feed.parts(), *self.output.parts()]
         if (generation := self.event_time.generation) is not None:
             parts.append(OperatorPart(generation.operator.uid, "watermarks", generation.snapshot()))
+        if isinstance(self.work, CallWork):
+            # 7.4: answers that have come are part of the snapshot, also those that nobody has looked at.
+            self.work.operator.collect(self.work.now_ms())
+            if (calls := calls_part(self.work.operator)) is not None:
+                parts.append(calls)
         return parts
 
     def state_snapshot(self, checkpoint_id: int, predecessor_id: int | None) -> StateSnapshot | None:

@@ -30,6 +30,7 @@ from penstock.runtime.input.input_gate import InputGate
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.process.compute_lock import COMPUTE_LOCK
 from penstock.runtime.subtask.active_clock import ActiveClock
+from penstock.runtime.subtask.call_work import CallWork
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, Portion, SourceFeed
 from penstock.runtime.subtask.parking import Parking, Unpark
@@ -80,6 +81,7 @@ class Subtask:
         self.deployed, self.parts = deployed, parts
         self.feed: SourceFeed | GateFeed = parts.feed
         self.work: Work = parts.work
+        self._calls = parts.work if isinstance(parts.work, CallWork) else None
         self.output: ChainOutput = parts.output
         self.event_time: SubtaskClock = parts.event_time
         self.checkpoints, self.parking = checkpoints, parking
@@ -132,7 +134,8 @@ class Subtask:
             if at_ms is not None and (wait_ms is None or at_ms - now_ms < wait_ms):
                 wait_ms = max(0.0, at_ms - now_ms)
         backpressured = self.phase is not Phase.OPENED and not has_room
-        if not backpressured and (isinstance(self.feed, SourceFeed) or self.gate.expects_rows):
+        waits_for_answers = self._calls is not None and self._calls.is_full
+        if not (backpressured or waits_for_answers) and (isinstance(self.feed, SourceFeed) or self.gate.expects_rows):
             self._pace.pause()
         else:
             self._pace.resume()
@@ -202,6 +205,12 @@ class Subtask:
         if work.holds_due_rows:
             work.flush_held()
             return 0
+        if self._calls is not None:
+            if self._calls.look_at_answers():
+                return 0
+            if self._calls.is_full:
+                # A slow service holds up rows, and neither barriers nor calls that are due.
+                return 0 if self._take_barrier(past_layers=True) else self._with_deadlines(None)
         if self._draining.is_over and self._turns.act_on_time(self._act_on_time):
             return 0
         return self._take_input()
@@ -230,9 +239,14 @@ class Subtask:
             if not self.gate.queued_bytes:
                 self.event_time.on_quiet()
             return 0
-        if self.feed.ended:
+        if self.feed.ended and not self._waits_for_answers:
             self.phase = Phase.INPUT_ENDED
+            return 0
         return portion if portion == 0 else self._with_deadlines(portion)
+
+    @property
+    def _waits_for_answers(self) -> bool:
+        return self._calls is not None and self._calls.holds_rows
 
     def _take_barrier(self, past_layers: bool = False) -> bool:
         """Handle a barrier that has nothing before it. Barriers need no room, and come after the end of data, too."""
@@ -252,6 +266,8 @@ class Subtask:
         """Return the earliest deadline of timers, held rows and generators. While the job drains they wait."""
         due = [ready_in_ms, self.event_time.on_quiet(), self.work.next_deadline_in_ms()]
         waits = [wait_ms for wait_ms in due[: None if self._draining.is_over else 1] if wait_ms is not None]
+        if self._calls is not None and (call_in_ms := self._calls.due_in_ms()) is not None:
+            waits.append(call_in_ms)
         return max(0.1, min(waits)) if waits else None
 
     def _report_empty(self) -> None:
@@ -262,7 +278,8 @@ class Subtask:
         self.work.flush_held()
         for partition in self.partitions:
             partition.flush_held()
-        idle = not (self.work.unfinished or self.event_time.time.behind or self.work.resumes_firing)
+        busy = self.work.unfinished or self.event_time.time.behind or self.work.resumes_firing
+        idle = not (busy or self._waits_for_answers)
         emitted = {partition.edge.index: sum(partition.emitted) for partition in self.partitions}
         if report := self._draining.report(self.gate.applied_by_edge(), emitted, self.gate.layers_are_read, idle):
             self._send(report)

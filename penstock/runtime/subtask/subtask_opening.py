@@ -12,6 +12,8 @@ from penstock.connectors.base import ReaderContext, SinkWriter, SourceReader, Wr
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import row_type
+from penstock.operators.calls.async_operator import AsyncOperator
+from penstock.operators.calls.held_clock import HeldClock
 from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
@@ -26,8 +28,9 @@ from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContex
 from penstock.protocol.values.elements import InBandEvent
 from penstock.protocol.values.messages import Printed, SplitsRequested, WatermarkReport
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
-from penstock.runtime.checkpoint.subtask_restore import SubtaskRestore
+from penstock.runtime.checkpoint.subtask_restore import RestoredTime, SubtaskRestore
 from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.call_work import CallWork
 from penstock.runtime.subtask.column_work import ColumnWork
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
 from penstock.runtime.subtask.feeds import GateFeed, SourceFeed
@@ -94,22 +97,14 @@ class SubtaskOpening:
         work = self._work(backend, output, time, generation, operator_state, checkpointed)
         on_failure.callback(_quietly, work.close)
 
-        emit = partial(_emit_behind_rows, work, output)
-        event_time = SubtaskClock(
-            deployed.valve,
-            time,
-            generation,
-            tail.timestamped,
-            restored.idle,
-            emit,
-            self._clock.monotonic_ms,
-            0 if self._vertex.clock is None else clock_number(self._vertex.clock.uid, deployed.id.subtask),
-            restored.pauses,
-        )
+        event_time = self._event_time(work, output, time, generation, restored)
         feed = self._feed(reader, work, output, event_time)
         parts = SnapshotSource(feed, work, output, event_time, backend, checkpointed)
         checkpointed.initialize(self._vertex.operators[0], reader)
         checkpointed.initialize(tail, writer)
+        if isinstance(work, CallWork):
+            # Before `open`: a program that refuses what the checkpoint holds connects to nothing.
+            self._restore_calls(work)
         work.chain.open()
         parking = Parking(self._settings.parking_ms_max)
         checkpoints = SubtaskCheckpoints(deployed, parts, parking, self._shared)
@@ -120,6 +115,13 @@ class SubtaskOpening:
             self._restore.keyed_state(backend)
         except StateError as error:
             raise OperatorFailure(self._vertex.operators[0].name, error) from error
+
+    def _restore_calls(self, work: CallWork) -> None:
+        try:
+            self._restore.calls(work.operator)
+        except StateError as error:
+            raise OperatorFailure(self._vertex.operators[0].name, error) from error
+        work.restored(self._deployed.valve.start())
 
     # ---- restored parts -----------------------------------------------------------------------------------------
 
@@ -207,6 +209,11 @@ class SubtaskOpening:
             return ColumnWork(columns, output, applied, generation, time, self._clock)
         assert not isinstance(backend, ColumnarBackend)
         rows = self._chain(backend, output, time, operator_state, checkpointed)
+        if isinstance(head := rows.head, AsyncOperator):
+            head.start(
+                self._shared.new_calls, self._deployed.mailbox.wake, self._deployed.name, self._deployed.id.subtask
+            )
+            return CallWork(head, rows, output, applied, self._clock, self._settings.slice_ms)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
 
     def _chain(
@@ -253,6 +260,31 @@ class SubtaskOpening:
         )
 
     # ---- the whole ----------------------------------------------------------------------------------------------
+
+    def _event_time(
+        self,
+        work: Work,
+        output: ChainOutput,
+        time: EventTime,
+        generation: WatermarkGenerators | None,
+        restored: RestoredTime,
+    ) -> SubtaskClock:
+        clock, deployed = self._vertex.clock, self._deployed
+        arguments = (
+            deployed.valve,
+            time,
+            generation,
+            self._vertex.operators[-1].timestamped,
+            restored.idle,
+            partial(_emit_behind_rows, work, output),
+            self._clock.monotonic_ms,
+            0 if clock is None else clock_number(clock.uid, deployed.id.subtask),
+            restored.pauses,
+        )
+        if not isinstance(work, CallWork):
+            return SubtaskClock(*arguments)
+        work.event_time = HeldClock(work.operator.queue, *arguments)
+        return work.event_time
 
     def _feed(
         self, reader: SourceReader | None, work: Work, output: ChainOutput, event_time: SubtaskClock

@@ -5,6 +5,7 @@ triggers.
 
 from __future__ import annotations
 
+import heapq
 import pickle
 from collections import deque
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from penstock.graph.pickling import dumps
 from penstock.jobmaster.checkpoints import assemble
 from penstock.jobmaster.generations import JobDrain
 from penstock.operators.batches import row_type
+from penstock.operators.calls.call_runner import CallRunner, Invocation
+from penstock.operators.calls.driven_calls import DrivenCalls
 from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SnapshotKind, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Data, Frame
@@ -67,6 +70,30 @@ class ManualClock:
 
     def wall_ms(self) -> int:
         return int(self.now_ms)
+
+
+class CallEvents:
+    """Runs the calls of slow services by the job's clock: the events of their event loops, in the order of time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self.blocking_ms = 5.0
+
+    def runner(self, invocation: Invocation) -> CallRunner:
+        return DrivenCalls(invocation, self._later, lambda: self._clock.now_ms, lambda: self.blocking_ms)
+
+    def _later(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self._clock.now_ms + delay_ms, self._order, action))
+
+    def run_due(self) -> bool:
+        ran = False
+        while self._events and self._events[0][0] <= self._clock.now_ms:
+            heapq.heappop(self._events)[2]()
+            ran = True
+        return ran
 
 
 class CommittedRows(Sink):
@@ -127,6 +154,7 @@ class SmallJob:
         self.barriers: dict[int, Barrier] = {}
         self.newest_id = 0
         self._newest_segments: frozenset[str] = frozenset()
+        self.calls = CallEvents(self.clock)
         # Every slot has functions of its own, as where plans travel.
         pickled = dumps(plan)
         self._factories = [self._factory(pickle.loads(pickled), slot) for slot in range(self.graph.slots)]
@@ -171,6 +199,7 @@ class SmallJob:
             lambda subtask, checkpoint_id, reason: self._on_message(
                 Decline(self.generation, slot, checkpoint_id, subtask, reason)
             ),
+            new_calls=self.calls.runner,
         )
         factory = SubtaskFactory(resources)
         for vertex in vertices:
@@ -304,7 +333,7 @@ class SmallJob:
         turns += [partial(self._step, s) for s in self.subtasks.values()]
         if self.order is not None:
             turns = [turn for turn in turns if self.order.random() < 0.6]
-        did = [turn() for turn in turns]
+        did = [turn() for turn in turns] + [self.calls.run_due()]
         return any(did) or bool(self._reports) or (self.order is not None and self._has_work())
 
     def _carry(self, wire: Wire) -> bool:

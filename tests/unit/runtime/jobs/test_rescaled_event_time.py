@@ -40,6 +40,7 @@ def test_a_subtask_is_not_idle_while_a_firing_that_it_resumes_waits_for_room(res
         event_time=SimpleNamespace(time=SimpleNamespace(behind=False)),
         gate=SimpleNamespace(applied_by_edge=dict, layers_are_read=True),
         partitions=[],
+        _waits_for_answers=False,
     )
     Subtask._report_empty(subtask)
     assert reported == [not resumes]
