@@ -47,6 +47,7 @@ from penstock.datastream._streams.forgotten_execution import follow_environment
 from penstock.datastream._streams.function_connectors import source_of
 from penstock.datastream._streams.given_rows import as_rows
 from penstock.datastream._streams.java_settings import warn_of_groups, warn_of_jars
+from penstock.datastream._streams.runtime_modes import options_of, runtime_mode
 from penstock.datastream._streams.setting_checks import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream._streams.strategy_checks import check_source_name, check_strategy, warn_of_silence
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -164,10 +165,11 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         """Set the execution mode (`execution.runtime-mode`).
 
         Args:
-            execution_mode: STREAMING or AUTOMATIC, which are the same.
+            execution_mode: STREAMING; BATCH, for bounded sources: rows are processed key by key when their input has
+                ended, and no checkpoints are taken; AUTOMATIC: BATCH if all sources are bounded.
 
         Returns:
-            This environment. Raises `OptionError` for BATCH: a streaming job over bounded input ends by itself.
+            This environment.
         """
         self._configuration.set(ExecutionOptions.RUNTIME_MODE, execution_mode)
         return self
@@ -494,6 +496,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         """
         self._declared.is_used = True
         self._keep_parallelism()
+        runtime_mode(self._graph, self._configuration)
         job_graph = build_job_graph(self._graph, self._configuration, self._job_name(job_name))
         warn_of_silence(self._graph)
         return job_graph
@@ -535,12 +538,13 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         graph = self.get_job_graph(job_name)
         configure_connectors(graph, self._configuration)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
-        client = client_of_ended_job(executor, graph, self._configuration.copy())
+        options = options_of(runtime_mode(self._graph, self._configuration), self._configuration)
+        client = client_of_ended_job(executor, graph, options.copy())
         if client is None:
             check_connectors(graph, self._configuration)
             remember_main()
             pickling.dumps(graph)
-            client = executor.submit(graph, self._configuration.copy())
+            client = executor.submit(graph, options)
         self._graph = LogicalGraph()
         return client
 

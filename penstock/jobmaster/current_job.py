@@ -21,7 +21,7 @@ from penstock.common.options import (
     StateRecoveryOptions,
     WebOptions,
 )
-from penstock.common.options.modes import ExternalizedCheckpointRetention, RecoveryClaimMode
+from penstock.common.options.modes import ExternalizedCheckpointRetention, RecoveryClaimMode, RuntimeExecutionMode
 from penstock.common.options.restart import INFINITE
 from penstock.common.settings.checkpoint_settings import backlog_interval_ms, concurrent_checkpoints_max
 from penstock.graph.job_graph import JobGraph
@@ -60,6 +60,8 @@ class JobSettings:
     is_available: bool = False
     """The next start of the program resumes the job."""
     adaptive: AdaptiveSettings | None = None
+    is_batch: bool = False
+    """The job runs in BATCH mode, without snapshots."""
 
     @property
     def sweep_grace_ms(self) -> float:
@@ -127,6 +129,7 @@ class JobSettings:
             _rows_to_give_up(configuration),
             get(HighAvailabilityOptions.HA_MODE) == "filesystem",
             adaptive,
+            get(ExecutionOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
         )
 
 

@@ -277,6 +277,7 @@ class JobMaster:
             lambda: f"{int(ports.random() * 2**48):012x}",
             lambda savepoint: self._driver.handle(events.SavepointAsked(savepoint)),
             ports.console.warning,
+            job.settings.is_batch,
         )
 
     # ---- driving ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.common.clock import Clock
 from penstock.common.job_execution import SavepointFailed
-from penstock.common.options import CheckpointingOptions
+from penstock.common.options import CheckpointingOptions, ExecutionOptions
 from penstock.graph.job_graph import JobGraph
 from penstock.jobmaster.identity import JobIdentity
 from penstock.jobmaster.ports import Answer, BlockingWork, SavepointOrder
@@ -46,7 +46,8 @@ class _GivenUp(Exception):
 
 class Savepoints:
     """Writes the savepoints of one job. `random_name` returns letters and digits that no other savepoint has. `request`
-    passes a savepoint to the coordinator once its directory is there, which may take `timeout_ms`."""
+    passes a savepoint to the coordinator once its directory is there, which may take `timeout_ms`. `is_batch`: none is
+    written, because subtasks hold rows that no snapshot has."""
 
     def __init__(
         self,
@@ -61,8 +62,10 @@ class Savepoints:
         random_name: Callable[[], str],
         request: Callable[[Savepoint], None],
         warn: Callable[[str], None],
+        is_batch: bool = False,
     ) -> None:
         self._graph = graph
+        self._is_batch = is_batch
         self._identity = identity
         self._history = history
         self._work = work
@@ -100,6 +103,10 @@ class Savepoints:
         """Make the directory, then ask the coordinator."""
         if self._has_ended:
             order.answer(SavepointFailed("the job has ended"))
+            return
+        if self._is_batch:
+            key = ExecutionOptions.RUNTIME_MODE.key
+            order.answer(SavepointFailed(f"a job in BATCH mode has no savepoints: set {key} to STREAMING"))
             return
         parent = order.directory or self._default_directory
         if not parent:

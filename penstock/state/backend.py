@@ -206,6 +206,9 @@ class KeyedStateBackend(StateBackend, Protocol):
     def slices(self) -> SliceAccess:
         """Return the per-slice hooks (`prepare`, `settle`)."""
 
+    def forget(self, key_group: int) -> None:
+        """Remove the entries of a key group, where that frees memory. Only for jobs that take no checkpoints."""
+
     def has_restored(self, operator: str, name: str) -> bool:
         """Return whether the checkpoint that is being restored has such a state."""
 

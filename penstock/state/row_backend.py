@@ -71,6 +71,9 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         key_group: int = self._at.key_group
         return key_group
 
+    def forget(self, key_group: int) -> None:
+        """Do nothing: entries are on the disk."""
+
     # ---- states -------------------------------------------------------------------------------------------------
 
     def has_restored(self, operator: str, name: str) -> bool:

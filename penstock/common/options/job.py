@@ -106,12 +106,9 @@ class ExecutionOptions:
         "execution.runtime-mode",
         enumeration(RuntimeExecutionMode),
         RuntimeExecutionMode.STREAMING,
-        "STREAMING or AUTOMATIC, which are the same. Bounded input ends a streaming job, so there is no batch mode.",
-        check=lambda mode: (
-            None
-            if mode is not RuntimeExecutionMode.BATCH
-            else "there is no batch mode; a streaming job over bounded input ends by itself"
-        ),
+        "How the job is executed. BATCH, for bounded sources: rows are processed key by key once their input has "
+        "ended, a keyed reduce emits a result per key, and no checkpoints are taken. AUTOMATIC: BATCH if all sources "
+        "are bounded.",
     )
     BUFFER_TIMEOUT_ENABLED = ConfigOption(
         "execution.buffer-timeout.enabled",

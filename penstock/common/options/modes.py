@@ -29,7 +29,7 @@ class RecoveryClaimMode(Enum):
 
 
 class RuntimeExecutionMode(Enum):
-    """Names the execution mode of a job. BATCH is refused; STREAMING and AUTOMATIC are the same."""
+    """Names the execution mode of a job. AUTOMATIC: BATCH if all its sources are bounded, else STREAMING."""
 
     STREAMING = 0
     BATCH = 1

@@ -16,7 +16,7 @@ from penstock.graph.declared_columns import FilterSpec, MapBatchesSpec, ProjectS
 from penstock.graph.job_graph import Operator, Vertex
 from penstock.graph.logical import OperatorKind
 from penstock.operators.batches import TIMESTAMP_FIELD, joined, row_type
-from penstock.operators.columns.columnar_keyed import RollingAggregates
+from penstock.operators.columns.columnar_keyed import FinalAggregates, RollingAggregates
 from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
 from penstock.operators.windows.column_windows import WindowAggregates
 from penstock.state.columnar.columnar_backend import ColumnarBackend
@@ -180,13 +180,17 @@ def _projected(operator: Operator, node: Any, batch: pa.RecordBatch) -> pa.Recor
 
 
 def columnar_operators(
-    vertex: Vertex, backend: ColumnarBackend[Any] | None, limits: Limits = USUAL
+    vertex: Vertex, backend: ColumnarBackend[Any] | None, limits: Limits = USUAL, is_batch: bool = False
 ) -> list[ColumnarOperator]:
-    """Build the columnar operators of a vertex, head first. `backend` is needed if one of them is keyed."""
-    return [_create(o, backend, limits) for o in vertex.operators if o.kind.columnar]
+    """Build the columnar operators of a vertex, head first. `backend` is needed if one of them is keyed. `is_batch`:
+    aggregates per key come once, at the end.
+    """
+    return [_create(o, backend, limits, is_batch) for o in vertex.operators if o.kind.columnar]
 
 
-def _create(operator: Operator, backend: ColumnarBackend[Any] | None, limits: Limits) -> ColumnarOperator:
+def _create(
+    operator: Operator, backend: ColumnarBackend[Any] | None, limits: Limits, is_batch: bool
+) -> ColumnarOperator:
     match operator.kind:
         case OperatorKind.MAP_BATCHES:
             return MapBatches(operator)
@@ -195,7 +199,7 @@ def _create(operator: Operator, backend: ColumnarBackend[Any] | None, limits: Li
         case OperatorKind.FILTER_COLUMNS:
             return Filter(operator)
         case OperatorKind.AGGREGATE_COLUMNS if backend is not None:
-            return RollingAggregates(operator, backend)
+            return FinalAggregates(operator, backend) if is_batch else RollingAggregates(operator, backend)
         case OperatorKind.WINDOW_COLUMNS if backend is not None:
             return WindowAggregates(operator, backend, limits.fired_at_once)
         case kind:

@@ -16,13 +16,15 @@ from penstock.graph.job_graph import Operator
 from penstock.operators.batches import TIMESTAMP_FIELD, row_type
 from penstock.operators.columns.accumulators import accumulators
 from penstock.operators.columns.columnar_aggregates import Given, SumOverflow
-from penstock.operators.columns.columnar_operator import ColumnarOperator, Output
+from penstock.operators.columns.columnar_operator import ROWS_PER_FIRED_GROUP, ColumnarOperator, Output
 from penstock.operators.columns.columnar_slots import Scratch, SlotRuns
+from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.columnar.column_table import Found, ValueColumn
 from penstock.state.columnar.columnar_backend import ColumnarBackend
 from penstock.state.columnar.keyed_table import KeyedTable
 
 STATE_NAME = "_aggregates"
+_NO_TIME = -(2**63)
 
 
 class KeyedAggregates(ColumnarOperator):
@@ -107,3 +109,45 @@ class RollingAggregates(KeyedAggregates):
         if self.operator.timestamped:
             columns.append(batch.column(TIMESTAMP_COLUMN))
         yield None, pa.RecordBatch.from_arrays(columns, schema=self._output_schema)
+
+
+class FinalAggregates(KeyedAggregates):
+    """Aggregates per key, and emits one row for each key when the input has ended. Its state is in memory.
+
+    A row has the time of its key's latest one.
+    """
+
+    def __init__(self, operator: Operator, backend: ColumnarBackend[Any]) -> None:
+        spec: AggregateSpec = operator.function
+        super().__init__(operator, backend, spec.keys, spec.aggregates)
+        self._times = np.empty(0, np.int64)
+        self._emitted = 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[Output]:
+        given = self._take(batch)
+        slots = self._find([batch.column(k) for k in self._keys], self._key_groups(batch)).slots
+        for accumulator, values in zip(self._accumulators, given):
+            try:
+                accumulator.fold(self.table, slots, values)
+            except SumOverflow as error:
+                raise self._overflow(accumulator.aggregate, error.slot) from None
+            self.table.after_write(slots, accumulator.written)
+        self.table.settle()
+        if self.operator.timestamped:
+            if self.table.slots_end > len(self._times):
+                more = np.full(2 * self.table.slots_end - len(self._times), _NO_TIME)
+                self._times = np.concatenate((self._times, more))
+            np.maximum.at(self._times, slots, batch.column(TIMESTAMP_COLUMN).fill_null(_NO_TIME).to_numpy())
+        return iter(())
+
+    def on_watermark(self, watermark_ms: int) -> Iterator[pa.RecordBatch]:
+        """Yield the results at the end of time, in groups."""
+        while watermark_ms == WATERMARK_MAX_MS and self._emitted < self.table.slots_end:
+            end = min(self._emitted + ROWS_PER_FIRED_GROUP, self.table.slots_end)
+            slots = np.arange(self._emitted, end)
+            self._emitted = end
+            columns = [*self.table.keys_of(slots), *(a.result(self.table, slots) for a in self._accumulators)]
+            if self.operator.timestamped:
+                times = self._times[slots]
+                columns.append(pa.array(times, mask=times == _NO_TIME))
+            yield pa.RecordBatch.from_arrays(columns, schema=self._output_schema)

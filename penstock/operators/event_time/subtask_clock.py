@@ -27,6 +27,7 @@ class SubtaskClock:
         is_idle: True if the outputs were told that we are idle, before the restore.
         number: Names our own generators among the clocks of the job (`clock_number`).
         pauses: The ended pauses of each clock that the outputs had been sent before the restore.
+        ends_only: True: our own generators are asked only at the end of the input.
         emit: Puts an event on all outputs.
     """
 
@@ -41,6 +42,7 @@ class SubtaskClock:
         monotonic_ms: Callable[[], float],
         number: int = 0,
         pauses: Mapping[int, int] | None = None,
+        ends_only: bool = False,
     ) -> None:
         self.valve = valve
         self.time = time
@@ -48,6 +50,7 @@ class SubtaskClock:
         self.said_idle = is_idle
         self.said_pauses = dict(pauses or {})
         self._number = number
+        self._ends_only = ends_only
         self._has_ended = False
         self._emits_time = emits_time
         self._emit = emit
@@ -110,7 +113,7 @@ class SubtaskClock:
     def tick(self) -> bool:
         """Ask our own generators. Returns whether time has advanced."""
         generation = self.generation
-        if generation is None:
+        if generation is None or self._ends_only:
             return False
         if generation.advance(self._monotonic_ms()):
             self.time.advance(generation.watermark_ms)
@@ -167,7 +170,7 @@ class SubtaskClock:
         """Return the time after which our own generators have to be asked again, in ms, as there is nothing to do.
         None: not without a row (`pipeline.auto-watermark-interval` is 0).
         """
-        if self.generation is None:
+        if self.generation is None or self._ends_only:
             return None
         self.generation.on_quiet()
         wait_ms = self.generation.next_deadline_ms() - self._monotonic_ms()

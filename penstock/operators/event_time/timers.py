@@ -265,3 +265,22 @@ class Timers:
 
     def take_processing(self) -> Timer | None:
         return None if self._processing is None else self._processing.take_due(self._wall_ms())
+
+
+class EndingTimers(Timers):
+    """Fires the timers of a key when its rows have ended, those of processing time too, whatever their time is.
+
+    A timer of processing time that a firing one registers does not fire. Without this: a function that registers the
+    next one each time would never end.
+    """
+
+    def register_processing(self, timestamp_ms: int) -> None:
+        if self._time.current_ms < WATERMARK_MAX_MS:
+            super().register_processing(timestamp_ms)
+
+    @property
+    def processing_due(self) -> bool:
+        return self._processing is not None and self._processing.due(WATERMARK_MAX_MS)
+
+    def take_processing(self) -> Timer | None:
+        return None if self._processing is None else self._processing.take_due(WATERMARK_MAX_MS)

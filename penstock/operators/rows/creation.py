@@ -11,6 +11,7 @@ from penstock.operators.rows.row_functions import (
     CoMapOperator,
     CoProcessOperator,
     FilterOperator,
+    FinalReduceOperator,
     FlatMapOperator,
     MapOperator,
     ProcessOperator,
@@ -40,7 +41,10 @@ _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
 }
 
 
-def create_row_operator(operator: Operator, context: SubtaskRuntimeContext) -> RowOperator:
+def create_row_operator(operator: Operator, context: SubtaskRuntimeContext, is_batch: bool = False) -> RowOperator:
+    """Return the object that runs an operator. `is_batch`: a reduce emits only the results of whole keys."""
+    if operator.kind is OperatorKind.REDUCE and is_batch:
+        return FinalReduceOperator(operator, context)
     if operator.kind is OperatorKind.WINDOW and isinstance(operator.function.assigner, MergingAssigner):
         return MergingWindowOperator(operator, context)
     return _OPERATORS[operator.kind](operator, context)

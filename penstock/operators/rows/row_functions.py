@@ -191,6 +191,39 @@ class CoProcessOperator(ProcessOperator):
         return self.called((self.function.process_element1, self.function.process_element2)[input_index], rows)
 
 
+class FinalReduceOperator(RowOperator):
+    """Reduces per key, and emits each result once, when its key's rows have ended: for each timer, that of its key.
+
+    A result has the time of its key's last row.
+    """
+
+    def open(self) -> None:
+        super().open()
+        self._state = self.context.internal_value_state(REDUCED_STATE, self.operator.output_type)
+        self._last_ms: int | None = None
+        """The time of the newest row. Rows with a time come key by key."""
+
+    def pipe(self, rows: Iterator[Any]) -> Iterator[Any]:
+        reduce, state = reducing(self.function.reduce, self.operator.output_type), self._state
+        element = self.context.element
+        try:
+            for row in rows:
+                before = state.value()
+                state.update(row if before is None else reduce(before, row))
+                self._last_ms = element.timestamp_ms
+        except OperatorFailure:
+            raise
+        except USER_ERRORS as error:
+            raise OperatorFailure(self.operator.name, error) from error
+        return
+        yield
+
+    def fire(self, timers: Iterator[Timer]) -> Iterator[Any]:
+        for _ in timers:
+            self.context.element.timestamp_ms = self._last_ms
+            yield self._state.value()
+
+
 class ReduceOperator(RowOperator):
     """Reduces per key, rolling: one output per input, the first row of a key as it is."""
 

@@ -6,11 +6,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Callable
 
+from penstock.common.options import StateBackendOptions
 from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.common.settings.checkpoint_settings import concurrent_checkpoints_max
 from penstock.connectors.base import ReaderContext, SinkWriter, SourceReader, WriterContext
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
+from penstock.graph.states import REDUCED_STATE
 from penstock.operators.batches import row_type
 from penstock.operators.calls.async_operator import AsyncOperator
 from penstock.operators.calls.held_clock import HeldClock
@@ -19,7 +21,7 @@ from penstock.operators.columns.columnar_chain import ColumnarChain
 from penstock.operators.columns.columnar_functions import columnar_operators
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.subtask_clock import SubtaskClock, clock_number
-from penstock.operators.event_time.timers import Timers
+from penstock.operators.event_time.timers import EndingTimers, Timers
 from penstock.operators.event_time.watermark_generators import WHOLE_INPUT, WatermarkGenerators
 from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
@@ -30,6 +32,7 @@ from penstock.protocol.values.messages import Printed, SplitsRequested, Watermar
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
 from penstock.runtime.checkpoint.subtask_restore import RestoredTime, SubtaskRestore
 from penstock.runtime.output.chain_output import ChainOutput
+from penstock.runtime.subtask.batch_work import BatchWork
 from penstock.runtime.subtask.call_work import CallWork
 from penstock.runtime.subtask.column_work import ColumnWork
 from penstock.runtime.subtask.deployed_subtask import DeployedSubtask
@@ -134,7 +137,10 @@ class SubtaskOpening:
             configuration, groups = self._plan.configuration, self._vertex.max_parallelism
             return self._shared.row_backend(configuration, groups, names, self._clock.wall_ms, self._shared.limits)
         if any(o.kind.columnar and o.kind.keyed for o in self._vertex.operators):
-            return columnar_backend(self._plan.configuration, names, self._shared.limits)
+            configuration = self._plan.configuration
+            if self._settings.is_batch and self._vertex.operators[0].kind is OperatorKind.AGGREGATE_COLUMNS:
+                configuration = configuration.copy().set(StateBackendOptions.STATE_BACKEND, "hashmap")
+            return columnar_backend(configuration, names, self._shared.limits)
         return None
 
     def _reader(self) -> SourceReader | None:
@@ -203,11 +209,14 @@ class SubtaskOpening:
         applied = AppliedRows(output, slice_ms, self._deployed.gate.applied)
         if self._vertex.columnar:
             assert backend is None or isinstance(backend, ColumnarBackend)
-            operators = columnar_operators(self._vertex, backend, self._shared.limits)
+            operators = columnar_operators(self._vertex, backend, self._shared.limits, self._settings.is_batch)
             columns = ColumnarChain(self._vertex, operators, self._clock.monotonic_ms)
             columns.set_time(time.current_ms, time.floors())
             return ColumnWork(columns, output, applied, generation, time, self._clock)
         assert not isinstance(backend, ColumnarBackend)
+        head_kind = self._vertex.operators[0].kind
+        if self._settings.is_batch and (backend is not None or head_kind is OperatorKind.BROADCAST_PROCESS):
+            return self._batch_work(backend, output, applied, time, operator_state, checkpointed)
         rows = self._chain(backend, output, time, operator_state, checkpointed)
         if isinstance(head := rows.head, AsyncOperator):
             head.start(
@@ -215,6 +224,23 @@ class SubtaskOpening:
             )
             return CallWork(head, rows, output, applied, self._clock, self._settings.slice_ms)
         return RowWork(rows, output, applied, generation, self._clock, self._settings.slice_ms)
+
+    def _batch_work(
+        self,
+        backend: KeyedStateBackend | None,
+        output: ChainOutput,
+        applied: AppliedRows,
+        time: EventTime,
+        operator_state: OperatorStateBackend,
+        checkpointed: CheckpointedParts,
+    ) -> BatchWork:
+        """Return the work of a chain that holds its rows until their input has ended."""
+        key_time, head = time if backend is None else EventTime(), self._vertex.operators[0]
+        rows = self._chain(backend, output, key_time, operator_state, checkpointed)
+        reduced = (head.uid, REDUCED_STATE) if head.kind is OperatorKind.REDUCE else None
+        is_timed = any(edge.timestamped for edge in self._deployed.gate.edge_of)
+        slice_ms = self._settings.slice_ms
+        return BatchWork(rows, output, applied, self._clock, slice_ms, time, key_time, backend, reduced, is_timed)
 
     def _chain(
         self,
@@ -225,7 +251,8 @@ class SubtaskOpening:
         checkpointed: CheckpointedParts,
     ) -> Chain:
         vertex, element, wall_ms = self._vertex, CurrentElement(), self._clock.wall_ms
-        timers = None if backend is None else Timers(vertex.operators[0].uid, backend, time, wall_ms)
+        kind = EndingTimers if self._settings.is_batch else Timers
+        timers = None if backend is None else kind(vertex.operators[0].uid, backend, time, wall_ms)
         context = SubtaskRuntimeContext(
             vertex,
             self._deployed.id.subtask,
@@ -238,7 +265,11 @@ class SubtaskOpening:
             timers,
             operator_state=operator_state,
         )
-        functions = [create_row_operator(o, context.for_operator(o)) for o in vertex.operators if o.kind not in _ENDS]
+        functions = [
+            create_row_operator(o, context.for_operator(o), self._settings.is_batch)
+            for o in vertex.operators
+            if o.kind not in _ENDS
+        ]
         for function in functions:
             checkpointed.initialize(function.operator, function.operator.function, function.context)
         side_edges = [p.edge for p in output.partitions if p.edge.side_output is not None]
@@ -280,6 +311,7 @@ class SubtaskOpening:
             self._clock.monotonic_ms,
             0 if clock is None else clock_number(clock.uid, deployed.id.subtask),
             restored.pauses,
+            self._settings.is_batch,
         )
         if not isinstance(work, CallWork):
             return SubtaskClock(*arguments)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import ExecutionOptions, NetworkOptions, PenstockOptions, PipelineOptions
+from penstock.common.options.modes import RuntimeExecutionMode
 from penstock.common.settings.flow_control_settings import flow_control
 from penstock.protocol.channel.flow_control import BoundSizer
 
@@ -35,6 +36,8 @@ class SubtaskSettings:
     parking_ms_max: float
     object_reuse: bool
     watermark_interval_ms: float
+    is_batch: bool = False
+    """True: keyed rows are held until their input has ended, and no watermark comes before."""
 
     def window_sizer(self) -> BoundSizer:
         """Return a sizer for the window of one input gate."""
@@ -71,4 +74,5 @@ class SubtaskSettings:
             parking_ms_max=_PARKING_MS_MAX if configuration.get(PenstockOptions.PARKING_ENABLED) else 0.0,
             object_reuse=configuration.get(PipelineOptions.OBJECT_REUSE),
             watermark_interval_ms=configuration.get(PipelineOptions.AUTO_WATERMARK_INTERVAL).ms,
+            is_batch=configuration.get(ExecutionOptions.RUNTIME_MODE) is RuntimeExecutionMode.BATCH,
         )

@@ -58,6 +58,11 @@ class HashMapStateBackend(ChainedRestore, RowStateBackend[StateTable]):
             self._clean_up(self._rows)
             self._rows = 0
 
+    def forget(self, key_group: int) -> None:
+        """Remove the entries of a key group. Only for jobs that take no checkpoints."""
+        for table in self._tables.values():
+            table.buckets[key_group].clear()
+
     def _cleanup_pace(self, ttl: TimeToLive) -> Pace | None:
         return Pace(ttl.cleanup_size, ttl.cleanup_size * ttl.cleanup_per_row) if ttl.cleanup_size else None
 

@@ -135,7 +135,7 @@ def test_port_ranges(text: str, ports: tuple[range, ...]) -> None:
         ("pipeline.job-id", "xyz", "32 hex digits"),
         ("pipeline.max-parallelism", "40000", "between 1 and 32768"),
         ("pipeline.global-job-parameters", "abc", "no 'key:value' pair"),
-        ("execution.runtime-mode", "BATCH", "there is no batch mode"),
+        ("execution.runtime-mode", "BATCHES", "'BATCHES' is none of STREAMING, BATCH, AUTOMATIC"),
         ("execution.state-recovery.claim-mode", "LEGACY", "NO_CLAIM or CLAIM"),
     ],
 )

@@ -157,7 +157,6 @@ def test_checkpoint_config_is_options(env: StreamExecutionEnvironment, tmp_path:
         (lambda env: env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(-1), OptionError, "negative"),
         (lambda env: env.set_parallelism(-1), ValueError, "at least 1, got -1"),
         (lambda env: env.set_max_parallelism(0), ValueError, "between 1 and 32768"),
-        (lambda env: env.set_runtime_mode(RuntimeExecutionMode.BATCH), OptionError, "there is no batch mode"),
         (lambda env: JobManagerCheckpointStorage("/tmp/x"), ValueError, "FileSystemCheckpointStorage"),
         (lambda env: env.add_python_file("/nowhere/x.py"), FileNotFoundError, "there is no /nowhere/x.py"),
         (lambda env: env.execute(), ValueError, "nothing to execute"),

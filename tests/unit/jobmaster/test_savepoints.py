@@ -355,3 +355,12 @@ def test_where_all_names_are_taken_nothing_is_written_and_nothing_deleted(tmp_pa
         pass
     assert "the job has ended" in str(world.answers[1]) and len(world.answers) == 2
     assert files_below(directory) == before
+
+
+def test_a_job_in_batch_mode_has_none(tmp_path: Path) -> None:
+    """Its subtasks hold rows that are in no snapshot."""
+    world = World(tmp_path)
+    world.savepoints._is_batch = True
+    world.savepoints.order(SavepointOrder(world.answers.append))
+    answer = world.answers[-1]
+    assert isinstance(answer, SavepointFailed) and "set execution.runtime-mode to STREAMING" in str(answer)
