@@ -40,7 +40,15 @@ from penstock.spark.driver.ended_job import EndedJobClient, how_it_ended
 from penstock.spark.driver.spark_job import SparkJob, driver_store
 from penstock.spark.driver.storage_wait import look_at_storage
 from penstock.spark.driver.terminal import Terminal
-from penstock.spark.frames.data_frames import DataFrames, FrameOptions, JobFiles, check_place, find_results, has_frames
+from penstock.spark.frames.data_frames import (
+    DataFrames,
+    FrameOptions,
+    JobFiles,
+    check_place,
+    find_results,
+    gives_frames,
+    has_frames,
+)
 from penstock.spark.session import SessionError, Substrate, is_running, open_session
 from penstock.spark.slots.spark_slots import places_taken
 from penstock.storage.opening import OpenStore, open_own
@@ -89,11 +97,12 @@ class SparkExecutor:
         try:
             reads_frames = has_frames(graph)
             spares = configuration.get(ResourceManagerOptions.REDUNDANT_TASK_MANAGER_NUM)
-            substrate = open_session(graph.name, graph.slots + spares, keep=reads_frames)
+            needed = graph.slots + spares
+            substrate = open_session(graph.name, needed, keep=reads_frames, queries=gives_frames(graph))
             places = substrate.fixed_places()
-            if spares and places is not None and places < graph.slots + spares:
+            if spares and places is not None and places < needed:
                 terminal.tell(
-                    f"{min(spares, graph.slots + spares - places)} of {spares} spare slots cannot stand by: the "
+                    f"{min(spares, needed - places)} of {spares} spare slots cannot stand by: the "
                     f"session (master {substrate.master}) runs {places} tasks at once"
                 )
             ship_modules(substrate, configuration)
@@ -101,8 +110,8 @@ class SparkExecutor:
             try:
                 if reads_frames:
                     terminal.show("writing the DataFrame's rows …")
-                if not reads_frames or _leaves_places(substrate, graph.slots + spares):
-                    job.start_slots(graph.slots + spares)
+                if not reads_frames or _leaves_places(substrate, needed):
+                    job.start_slots(needed)
                 files.prepare(graph, identity, substrate, restored, FrameOptions.of(configuration), terminal.tell)
                 terminal.show("")
                 return job.start()

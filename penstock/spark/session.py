@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark.cluster.java import ensure_java
+from penstock.spark.cluster.quick_java import QUICK, java_flags
 from penstock.spark.cluster.spark_watch import why_gone
 from penstock.spark.process.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
 
@@ -103,9 +104,10 @@ def is_running() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
+def open_session(job_name: str, slots: int, keep: bool = False, queries: bool = False) -> Substrate:
     """Return the active context, or a new one, which takes some seconds. `keep`: the active one has what the job needs,
-    and is used even if it is ours and too small. Raises `JavaMissing`, `SessionError`.
+    and is used even if it is ours and too small. `queries`: the program will ask a new one for more than slots. Raises
+    `JavaMissing`, `SessionError`.
     """
     global _own
     if SparkContext._active_spark_context is None and (active := SparkSession.getActiveSession()) is not None:
@@ -120,7 +122,7 @@ def open_session(job_name: str, slots: int, keep: bool = False) -> Substrate:
         context.stop()
         context = SparkContext._active_spark_context
     if context is None:
-        context = _start(job_name, slots)
+        context = _start(job_name, slots, queries)
         _own = context
     master = context.master or ""
     is_local = master.startswith("local")
@@ -140,11 +142,14 @@ def _is_too_small(slots: int) -> bool:
     return active is not None and active is _own and active.defaultParallelism < slots
 
 
-def _start(job_name: str, slots: int) -> SparkContext:
+def _start(job_name: str, slots: int, queries: bool) -> SparkContext:
     conf = SparkConf().setAppName(job_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return SparkContext(conf=conf)  # under spark-submit: its settings apply, and its Java runs already
-    ensure_java()
+    flags = java_flags(ensure_java(), is_quick=not queries)
+    # Spark starts a Java to find out how to start Java.
+    if flags:
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     settings = {
@@ -155,7 +160,9 @@ def _start(job_name: str, slots: int) -> SparkContext:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.python.daemon.module": "penstock.spark.process.slot_daemon",
         f"spark.executorEnv.{FOLDER_VARIABLE}": str(ends_folder()),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')} {flags}"
+        ),
     }
     source_tree = _source_tree()
     if source_tree:

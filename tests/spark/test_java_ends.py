@@ -66,12 +66,25 @@ if how == "starting" and is_first:
     again.touch()
 env = StreamExecutionEnvironment.get_execution_environment()
 if how == "writing a DataFrame" and is_first:
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # another python3 may have no pyarrow
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
     spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
-    slow = spark.range(100).select(udf(lambda i: time.sleep(1) or str(i))("id").alias("text"))
-    env.from_spark(slow).print()
-    threading.Timer(4.0, kill_java).start()
+    begun = str(again) + "-rows"
+
+    def row(i):
+        open(begun, "w").close()
+        time.sleep(1)
+        return str(i)
+
+    def kill_java_once_rows_are_written():
+        while not os.path.exists(begun):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        kill_java()
+
+    env.from_spark(spark.range(100).select(udf(row)("id").alias("text"))).print()
+    threading.Thread(target=kill_java_once_rows_are_written, daemon=True).start()
     env.execute("dying")
     sys.exit(9)
 source = DataGeneratorSource(lambda i: i, 1000, type_info=Types.LONG(), rows_per_second=500.0 if is_first else None)

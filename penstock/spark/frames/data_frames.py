@@ -83,6 +83,11 @@ def has_frames(graph: JobGraph) -> bool:
     return any(isinstance(o.function, DataFrameSource) for o in _operators(graph))
 
 
+def gives_frames(graph: JobGraph) -> bool:
+    """Return whether the program gets a DataFrame of the job's rows, and so has Spark execute queries."""
+    return any(isinstance(o.function, DataFrameSink) for o in _operators(graph))
+
+
 def check_place(graph: JobGraph, identity: JobIdentity, pyspark_version: str = pyspark.__version__) -> None:
     """Check that DataFrames can be kept where the job's checkpoints are.
 
