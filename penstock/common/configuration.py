@@ -10,8 +10,6 @@ import base64
 import warnings
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, TypeVar, overload
 
-import yaml
-
 from penstock.common.options.foreign import is_foreign
 from penstock.common.options.option import BOOLEAN, FLOATING, INTEGER, ConfigOption, OptionError
 from penstock.common.options.registry import DEPRECATED, OPTIONS, check_key
@@ -254,6 +252,8 @@ class Configuration:
         """
         if not value:
             return []
+        import yaml  # imported here, because executors read no file, and may lack it
+
         found = yaml.safe_load(value)
         return found if isinstance(found, list) else value.split(";")
 
