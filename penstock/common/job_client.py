@@ -115,6 +115,14 @@ class JobClient(AdvisesOnMissing, ABC):
         Any thread may call it.
         """
 
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Return a future of the counters of user functions by name, as the newest report has them.
+
+        Each is the sum over all subtasks. It begins again after a restart.
+        """
+        report = self.report()
+        return CompletableFuture.completed({} if report is None else report.accumulators)
+
     def wait(self, timeout_ms: float | None = None) -> JobExecutionResult:
         """Wait until the job has ended. Raises `JobExecutionError` if it failed or was cancelled.
 

@@ -27,8 +27,10 @@ class JobExecutionResult:
     def get_accumulator_result(self, accumulator_name: str) -> Any:
         """Return the result of an accumulator. Raises KeyError if there is none of this name.
 
+        The counters that functions make (`RuntimeContext.get_metrics_group().counter(name)`) are accumulators.
+
         Args:
-            accumulator_name: Its name.
+            accumulator_name: Its name; with its group's, if it is in one: "group.name".
 
         Returns:
             The result.

@@ -25,7 +25,6 @@ _PACKAGES = (
 _OLD_SOURCES = "sources are given to from_source(source, watermark_strategy, name)"
 _SERVICE = "there is no such connector in this version: use Kafka, files or a DataFrame, or a function in map()"
 _JVM = "it belongs to Flink's JVM, and has no counterpart here: leave it out"
-_METRICS = "there are no metrics of users in this version: count in state, or emit rows to a side output"
 _GROUP = "rows of equal keys come together by key_by('column')"
 _COLUMNS = "columns are made by with_columns(name=expression)"
 _COLLECT = "rows come to the program by execute_and_collect(), or as a Spark DataFrame by to_spark()"
@@ -91,8 +90,6 @@ ADVICE = {
     "DataStream.count_window": _WINDOWS,
     "WindowedStream.trigger": _TRIGGERS,
     "WindowedStream.evictor": _TRIGGERS,
-    "RuntimeContext.get_metrics_group": _METRICS,
-    "JobClient.get_accumulators": _METRICS,
     "CsvSchemaBuilder.set_allow_comments": _CSV,
     "CsvSchemaBuilder.set_any_property_name": _CSV,
 }  # fmt: skip

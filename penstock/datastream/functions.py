@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 
+from penstock.common.metrics import MetricGroup
 from penstock.common.missing_names import AdvisesOnMissing, advising_getattr
 from penstock.datastream._streams.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
 from penstock.datastream.state import (
@@ -967,6 +968,17 @@ class RuntimeContext(AdvisesOnMissing, KeyedStateStore):
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
         """Return the name, the number of this subtask from 1, and the parallelism: "Map (3/6)"."""
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the group that makes the metrics of this operator.
+
+        Returns:
+            The group. A context that a test has made may have none.
+
+        Raises:
+            NotImplementedError: The context has no metrics.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no metrics")
 
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:

@@ -290,9 +290,14 @@ class _VertexView:
         self._parallelism, self._max_parallelism = vertex.parallelism, vertex.max_parallelism
         self._subtasks: dict[int, _SubtaskView] = {}
         self._lags: dict[int, int | None] = {}
-        self._metrics: dict[int, dict[str, int]] = {}
+        self._metrics: dict[int, dict[str, int | float | str]] = {}
         """Metrics of user functions by subtask, replaced when they change, because reports share them. Few jobs ask for
         any."""
+        self._accumulators: dict[int, dict[str, int]] = {}
+        """Counters of user functions by subtask. They stay when a generation has ended, which may be the job's end,
+        until the next one reports."""
+        self._are_old = False
+        """True if those are of a generation that has ended."""
         self._reports: dict[int, SubtaskReport] = {}
         self._sums = [0] * len(_Measured._fields)
         self._report: VertexReport | None = None
@@ -307,6 +312,9 @@ class _VertexView:
         self._lags[status.subtask] = status.lag_rows
         if status.metrics:
             self._metrics = self._metrics | {status.subtask: status.metrics}
+        if status.accumulators or self._are_old:
+            kept = {} if self._are_old else self._accumulators
+            self._accumulators, self._are_old = kept | {status.subtask: status.accumulators}, False
         before = _NOTHING if known is None else known.measured
         self._sums = [total + new - old for total, new, old in zip(self._sums, measured, before)]
         self._report = None
@@ -317,6 +325,7 @@ class _VertexView:
         self._reports.clear()
         self._lags.clear()
         self._metrics = {}
+        self._are_old = bool(self._accumulators)
         counted = _Measured(*self._sums)
         self._sums = [counted.rows_in, counted.rows_out, counted.late, counted.skipped, 0, 0, 0, 0]
         self._report = None
@@ -348,6 +357,7 @@ class _VertexView:
                 dict(self._reports),
                 self._max_parallelism,
                 self._operators,
+                self._accumulators,
             )
         return self._report
 

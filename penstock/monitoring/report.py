@@ -28,13 +28,15 @@ class VertexReport:
     """Rows that are not read yet; None if the source does not know."""
     connectors: tuple[tuple[str, dict[str, str]], ...] = ()
     """The sources and sinks of the chain: the name and the description of each."""
-    metrics: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Figures of the state backend's own, by subtask and by Flink's names."""
+    metrics: Mapping[int, Mapping[str, int | float | str]] = field(default_factory=dict)
+    """Figures of the state backend's own, by Flink's names, and those of user functions, by subtask."""
     subtasks: Mapping[int, SubtaskReport] = field(default_factory=dict)
     """Those that have reported in this generation."""
     max_parallelism: int = -1
     operators: tuple[tuple[str, str], ...] = ()
     """The uid and the name of each operator of the chain."""
+    accumulators: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """The counters of user functions, by subtask and by name."""
 
 
 @dataclass(frozen=True)
@@ -161,3 +163,13 @@ class JobReport:
     has_run: bool = False
     """True once the job has been RUNNING, whatever it is now."""
     edges: tuple[EdgeReport, ...] = ()
+
+    @property
+    def accumulators(self) -> dict[str, int]:
+        """Return the counters of user functions by name, added up over all subtasks of this generation."""
+        found: dict[str, int] = {}
+        for vertex in self.vertices:
+            for counts in vertex.accumulators.values():
+                for name, count in counts.items():
+                    found[name] = found.get(name, 0) + count
+        return found

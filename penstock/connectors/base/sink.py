@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.configuration import Configuration
+from penstock.common.metrics import MetricGroup
 from penstock.common.typeinfo import TypeInformation
 
 
@@ -45,6 +46,8 @@ class WriterContext:
     generation: tuple[int, int] = (0, 0)
     pending: tuple[bytes, ...] = ()
     concurrent_checkpoints: int = 1
+    metrics: MetricGroup | None = None
+    """Makes the metrics of the writer; None where nobody reads them."""
 
 
 class SinkWriter(ABC):

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.configuration import Configuration
+from penstock.common.metrics import MetricGroup
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base.connector_errors import MalformedRecord
 
@@ -222,11 +223,15 @@ class SourceReader(ABC):
 
 @dataclass(frozen=True)
 class ReaderContext:
-    """Describes the subtask that a reader is made for: its index, the parallelism, the operator's name."""
+    """Describes the subtask that a reader is made for: its index, the parallelism, the operator's name.
+
+    `metrics` makes the metrics of the reader; None where nobody reads them.
+    """
 
     subtask: int
     parallelism: int
     operator_name: str
+    metrics: MetricGroup | None = None
 
 
 class Source(ABC):

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from penstock.common.metrics import MetricGroup
 from penstock.common.typeinfo import RowTypeError, TypeInformation
 from penstock.common.types import PICKLED
 from penstock.connectors.base import (
@@ -223,6 +224,9 @@ class _SubtaskContext(RuntimeContext):
 
     def get_task_name_with_subtasks(self) -> str:
         return f"{self._given.operator_name} ({self._given.subtask + 1}/{self._given.parallelism})"
+
+    def get_metrics_group(self) -> MetricGroup:
+        return super().get_metrics_group() if self._given.metrics is None else self._given.metrics
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return default_value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable
 
+from penstock.common.metrics import MetricGroup
 from penstock.common.options import PipelineOptions
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.functions import (
@@ -31,6 +32,7 @@ from penstock.graph.logical import OperatorKind
 from penstock.operators.event_time.progress import EventTime
 from penstock.operators.event_time.timers import Timer, Timers
 from penstock.operators.rows.element import CurrentElement
+from penstock.operators.user_metrics import UserMetrics
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.backend import KeyedStateBackend
@@ -55,6 +57,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         timers: Timers | None = None,
         operator: Operator | None = None,
         operator_state: OperatorStateBackend | None = None,
+        metrics: UserMetrics | None = None,
     ) -> None:
         self._vertex = vertex
         self._subtask = subtask
@@ -67,6 +70,7 @@ class SubtaskRuntimeContext(RuntimeContext):
         self._timers = timers
         self._operator = operator or vertex.operators[0]
         self._operator_state = operator_state
+        self._metrics = metrics
 
     def for_operator(self, operator: Operator) -> SubtaskRuntimeContext:
         return SubtaskRuntimeContext(
@@ -81,6 +85,7 @@ class SubtaskRuntimeContext(RuntimeContext):
             self._timers,
             operator,
             self._operator_state,
+            self._metrics,
         )
 
     def get_task_name(self) -> str:
@@ -100,6 +105,9 @@ class SubtaskRuntimeContext(RuntimeContext):
 
     def get_task_name_with_subtasks(self) -> str:
         return f"{self._vertex.name} ({self._subtask + 1}/{self._vertex.parallelism})"
+
+    def get_metrics_group(self) -> MetricGroup:
+        return super().get_metrics_group() if self._metrics is None else self._metrics.group(self._operator.name)
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         parameters = self._plan.configuration.get(PipelineOptions.GLOBAL_JOB_PARAMETERS)

@@ -174,8 +174,10 @@ class SubtaskStatus(msgspec.Struct, frozen=True):
     """Counts what a source has not read yet; None if it does not know."""
     watermark_ms: int | None = None
     """The last watermark that was sent downstream; None: none yet."""
-    metrics: dict[str, int] = {}
-    """Figures of the state backend's own, by Flink's names."""
+    metrics: dict[str, int | float | str] = {}
+    """Figures of the state backend's own, by Flink's names, and of user functions."""
+    accumulators: dict[str, int] = {}
+    """The counters of user functions, by name."""
 
 
 class ReachedEndOfData(Message):

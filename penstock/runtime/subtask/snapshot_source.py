@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.operators.calls.stored_calls import calls_part
 from penstock.operators.checkpointed_parts import CheckpointedParts
 from penstock.operators.event_time.subtask_clock import SubtaskClock
+from penstock.operators.user_metrics import UserMetrics
 from penstock.protocol.values.metadata import Committable, OperatorPart
 from penstock.runtime.output.chain_output import ChainOutput
 from penstock.runtime.subtask.call_work import CallWork
@@ -25,6 +26,7 @@ class SnapshotSource:
     event_time: SubtaskClock
     backend: StateBackend | None
     checkpointed: CheckpointedParts
+    user_metrics: UserMetrics
 
     def finish_row(self) -> bool:
         """Emit the rest of the row that the chain is in the middle of. False: the overdraft is used up, try later."""
@@ -58,6 +60,10 @@ class SnapshotSource:
     def backend_metrics(self) -> dict[str, int]:
         """Return the figures of the state backend's own. Called from any thread."""
         return {} if self.backend is None else self.backend.metrics()
+
+    def metrics(self) -> dict[str, int | float | str]:
+        """Return the figures of the state backend, and those of user functions. Called from any thread."""
+        return {**self.backend_metrics(), **self.user_metrics.values()}
 
     def revoke(self) -> None:
         """End the generation: every handle of state raises from now on."""

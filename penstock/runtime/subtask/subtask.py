@@ -323,7 +323,8 @@ class Subtask:
             layers=len(self.gate.layers),
             lag_rows=self.feed.lag_rows,
             watermark_ms=None if emitted_ms == WATERMARK_MIN_MS else emitted_ms,
-            metrics=self.parts.backend_metrics(),
+            metrics=self.parts.metrics(),
+            accumulators=self.parts.user_metrics.totals(),
         )
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from penstock.operators.rows.chain import Chain
 from penstock.operators.rows.creation import create_row_operator
 from penstock.operators.rows.element import CurrentElement
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
+from penstock.operators.user_metrics import UserMetrics
 from penstock.protocol.values.elements import InBandEvent
 from penstock.protocol.values.messages import Printed, SplitsRequested, WatermarkReport
 from penstock.runtime.checkpoint.subtask_checkpoints import SubtaskCheckpoints
@@ -64,6 +65,7 @@ class SubtaskOpening:
         self._deployed = deployed
         self._restore = restore
         self._vertex = deployed.vertex
+        self._metrics = UserMetrics(shared.clock.monotonic_ms)
 
     def open(self) -> Subtask:
         """Return the subtask. Raises `OperatorFailure` where user code fails."""
@@ -102,7 +104,7 @@ class SubtaskOpening:
 
         event_time = self._event_time(work, output, time, generation, restored)
         feed = self._feed(reader, work, output, event_time)
-        parts = SnapshotSource(feed, work, output, event_time, backend, checkpointed)
+        parts = SnapshotSource(feed, work, output, event_time, backend, checkpointed, self._metrics)
         checkpointed.initialize(self._vertex.operators[0], reader)
         checkpointed.initialize(tail, writer)
         if isinstance(work, CallWork):
@@ -147,7 +149,8 @@ class SubtaskOpening:
         head = self._vertex.operators[0]
         if head.kind is not OperatorKind.SOURCE or self._restore.was_finished:
             return None
-        context = ReaderContext(self._deployed.id.subtask, self._vertex.parallelism, head.name)
+        metrics = self._metrics.group(head.name)
+        context = ReaderContext(self._deployed.id.subtask, self._vertex.parallelism, head.name, metrics)
         reader: SourceReader = _guarded(head, lambda: head.function.create_reader(context))
         if splits := self._restore.part(head.uid, "splits"):
             _guarded(head, lambda: reader.add_splits(splits))
@@ -169,6 +172,7 @@ class SubtaskOpening:
             generation=(generation.fence, generation.counter),
             pending=self._restore.pending_commits(tail.uid),
             concurrent_checkpoints=concurrent_checkpoints_max(plan.configuration),
+            metrics=self._metrics.group(tail.name),
             emit=lambda lines: self._shared.send(Printed(self._shared.slot, index, list(lines))),
         )
         items = self._restore.part(tail.uid, "writer")
@@ -264,6 +268,7 @@ class SubtaskOpening:
             wall_ms,
             timers,
             operator_state=operator_state,
+            metrics=self._metrics,
         )
         functions = [
             create_row_operator(o, context.for_operator(o), self._settings.is_batch)

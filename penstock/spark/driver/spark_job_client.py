@@ -157,7 +157,8 @@ class SparkJobClient(JobClient):
     def on_ended(self, outcome: JobOutcome) -> None:
         self._resume_from, self._ended_as = outcome.resume_from, outcome.state
         if outcome.state == "FINISHED":
-            self._ended.set_result(JobExecutionResult(self._job_id, int(outcome.runtime_ms)))
+            accumulators = self.get_accumulators().result()
+            self._ended.set_result(JobExecutionResult(self._job_id, int(outcome.runtime_ms), accumulators))
         else:
             did = "is suspended: its next start resumes it" if outcome.is_suspended else "was cancelled"
             message = outcome.error or f"Job {self._job_id} {did}."

@@ -88,3 +88,21 @@ def test_figures_of_the_state_backend_are_those_of_the_newest_status() -> None:
     reports.on_generation_ended()
     assert reports.build().vertices[1].metrics == {}
     assert before.vertices[1].metrics == {} and len(shown.vertices[1].metrics) == 2, "reports do not change"
+
+
+def test_counters_are_added_up_until_the_next_generation_counts() -> None:
+    reports = reporter()
+
+    def count(vertex: int, subtask: int, **counts: int) -> None:
+        status = SubtaskStatus(vertex, subtask, 0, 0, 0, 0, 0.0, 0.0, 0, accumulators=counts)
+        reports.on_status(SlotStatus(NONE, subtask, [status], 1), 1.0)
+
+    count(1, 0, bad=1)
+    count(1, 1, bad=5, good=2)
+    count(0, 0, bad=10)
+    assert reports.build().accumulators == {"bad": 16, "good": 2}
+    reports.on_generation_ended()
+    assert reports.build().accumulators == {"bad": 16, "good": 2}, "the job may have ended with it"
+    count(1, 0)
+    count(0, 0, bad=1)
+    assert reports.build().accumulators == {"bad": 1}
