@@ -9,15 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-_WINDOWS = (
-    "the windows of this version are in event time: TumblingEventTimeWindows.of(size), "
-    "SlidingEventTimeWindows.of(size, slide) and EventTimeSessionWindows.with_gap(gap); for others write "
-    "a KeyedProcessFunction with state and timers"
-)
-_TRIGGERS = (
-    "windows fire when event time has passed their end; to fire earlier, write a KeyedProcessFunction with state and "
-    "timers"
-)
+_WINDOWS = "it is in penstock.datastream.window"
+_WINDOW_FUNCTIONS = "it is in penstock.datastream.functions"
 _PACKAGES = (
     "slots use the Python environment of Spark's executors: install packages there, or send them with Spark "
     "(spark.archives, spark.submit.pyFiles)"
@@ -44,21 +37,15 @@ ADVICE = {
     "ResultFuture": "async_invoke() returns its list of rows: return [row] in place of result_future.complete([row])",
     **dict.fromkeys(
         (
-            "CountWindow", "GlobalWindow", "GlobalWindows", "MergingWindowAssigner", "CountTumblingWindowAssigner",
-            "CountSlidingWindowAssigner", "TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows",
-            "ProcessingTimeSessionWindows",
-            "DynamicProcessingTimeSessionWindows",
-            "AllWindowFunction", "ProcessAllWindowFunction", "AllWindowedStream",
+            "GlobalWindows", "CountTumblingWindowAssigner", "CountSlidingWindowAssigner",
+            "TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows", "ProcessingTimeSessionWindows",
+            "DynamicProcessingTimeSessionWindows", "EventTimeTrigger", "ContinuousEventTimeTrigger",
+            "ProcessingTimeTrigger", "ContinuousProcessingTimeTrigger", "PurgingTrigger", "CountTrigger",
+            "NeverTrigger",
         ),
         _WINDOWS,
     ),
-    **dict.fromkeys(
-        (
-            "Trigger", "TriggerResult", "EventTimeTrigger", "ContinuousEventTimeTrigger", "ProcessingTimeTrigger",
-            "ContinuousProcessingTimeTrigger", "PurgingTrigger", "CountTrigger", "NeverTrigger",
-        ),
-        _TRIGGERS,
-    ),
+    **dict.fromkeys(("AllWindowFunction", "ProcessAllWindowFunction"), _WINDOW_FUNCTIONS),
     "StreamingFileSink": "FileSink writes files: FileSink.for_row_format(path, encoder)",
     "CachedDataStream": "a bounded stream is kept as a DataFrame: stream.to_spark()",
     **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Instant", "SqlTime", "PrimitiveArray")},
@@ -86,10 +73,8 @@ ADVICE = {
     "DataStream.write": "rows are written by sink_to(sink)",
     "DataStream.join": "two streams meet in connect(other).key_by(...).process(KeyedCoProcessFunction)",
     "DataStream.cache": "a bounded stream is kept as a DataFrame: stream.to_spark()",
-    "DataStream.window_all": "for windows over all rows give them all one key, key_by(lambda row: 0).window(...)",
-    "DataStream.count_window": _WINDOWS,
-    "WindowedStream.trigger": _TRIGGERS,
-    "WindowedStream.evictor": _TRIGGERS,
+    "DataStream.count_window": "it belongs to keyed streams; for all rows there is count_window_all(size)",
+    "WindowedStream.evictor": "a ProcessWindowFunction can leave out rows",
     "CsvSchemaBuilder.set_allow_comments": _CSV,
     "CsvSchemaBuilder.set_any_property_name": _CSV,
 }  # fmt: skip

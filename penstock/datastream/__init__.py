@@ -15,6 +15,7 @@ from penstock.datastream.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 from penstock.datastream.data_stream import (
+    AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
     ConnectedStreams,
@@ -77,35 +78,39 @@ from penstock.datastream.stream_execution_environment import StreamExecutionEnvi
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import (
+    CountWindow,
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
+    GlobalWindow,
+    MergingWindowAssigner,
     SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     TimeWindow,
+    Trigger,
+    TriggerResult,
     TumblingEventTimeWindows,
     Window,
     WindowAssigner,
 )
 
 __all__ = [
-    "AggregateFunction", "AggregatingStateDescriptor", "AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate",
-    "AsyncRetryStrategy", "BlockingFunction", "BroadcastConnectedStream", "BroadcastProcessFunction",
-    "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction", "CheckpointingMode",
-    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "CustomCheckpointStorage",
-    "CustomStateBackend", "DataStream", "DataStreamSink",
-    "DynamicEventTimeSessionWindows", "EmbeddedRocksDBStateBackend", "EventTimeSessionWindows", "Executor",
-    "ExternalizedCheckpointCleanup", "ExternalizedCheckpointRetention",
-    "FileSystemCheckpointStorage", "FilterFunction", "FlatMapFunction", "Function", "FunctionInitializationContext",
-    "FunctionSnapshotContext", "FsStateBackend", "HashMapStateBackend", "JobClient", "JobManagerCheckpointStorage",
-    "KeySelector", "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStream",
-    "ListStateDescriptor", "MapFunction", "MapStateDescriptor", "MemorySize", "MemoryStateBackend",
-    "OutputTag", "Partitioner",
+    "AggregateFunction", "AggregatingStateDescriptor", "AllWindowedStream", "AsyncDataStream", "AsyncFunction",
+    "AsyncRetryPredicate", "AsyncRetryStrategy", "BlockingFunction", "BroadcastConnectedStream",
+    "BroadcastProcessFunction", "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction",
+    "CheckpointingMode", "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "CountWindow",
+    "CustomCheckpointStorage", "CustomStateBackend", "DataStream", "DataStreamSink", "DynamicEventTimeSessionWindows",
+    "EmbeddedRocksDBStateBackend", "EventTimeSessionWindows", "Executor", "ExternalizedCheckpointCleanup",
+    "ExternalizedCheckpointRetention", "FileSystemCheckpointStorage", "FilterFunction", "FlatMapFunction",
+    "FsStateBackend", "Function", "FunctionInitializationContext", "FunctionSnapshotContext", "GlobalWindow",
+    "HashMapStateBackend", "JobClient", "JobManagerCheckpointStorage", "KeySelector", "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStream", "ListStateDescriptor", "MapFunction",
+    "MapStateDescriptor", "MemorySize", "MemoryStateBackend", "MergingWindowAssigner", "OutputTag", "Partitioner",
     "PredefinedOptions", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction", "ReducingStateDescriptor",
-    "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SingleOutputStreamOperator",
-    "SessionWindowTimeGapExtractor", "SinkFunction", "SlidingEventTimeWindows", "SlotSharingGroup", "SourceFunction",
-    "StateBackend",
-    "StreamExecutionEnvironment", "TimeDomain", "TimeWindow", "TimerService", "TumblingEventTimeWindows",
-    "ValueStateDescriptor", "Window", "WindowAssigner", "WindowFunction", "WindowedStream", "register_executor",
+    "RocksDBStateBackend", "RuntimeContext", "RuntimeExecutionMode", "SessionWindowTimeGapExtractor",
+    "SingleOutputStreamOperator", "SinkFunction", "SlidingEventTimeWindows", "SlotSharingGroup", "SourceFunction",
+    "StateBackend", "StreamExecutionEnvironment", "TimeDomain", "TimeWindow", "TimerService", "Trigger",
+    "TriggerResult", "TumblingEventTimeWindows", "ValueStateDescriptor", "Window", "WindowAssigner", "WindowFunction",
+    "WindowedStream", "register_executor",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names without it

@@ -18,7 +18,7 @@ from penstock.common.execution_config import ExecutionConfig
 from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import PICKLED
+from penstock.common.types import PICKLED, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.memory.collect import CollectSink
 from penstock.connectors.memory.print_sink import PrintSink
@@ -32,11 +32,11 @@ from penstock.datastream._streams.column_operators import (
     selected,
 )
 from penstock.datastream._streams.declared_inputs import (
+    AnyAllWindowFunction,
     AnyWindowFunction,
+    any_all_window_function,
     any_window_function,
-    check_assigner,
     check_keys,
-    check_merge,
     checked_descriptors,
     endless_source,
 )
@@ -44,6 +44,7 @@ from penstock.datastream._streams.environment import Environment
 from penstock.datastream._streams.execution import find_data_frames
 from penstock.datastream._streams.function_connectors import sink_of
 from penstock.datastream._streams.function_wrappers import (
+    AllWindows,
     CallableFilter,
     CallableFlatMap,
     CallableMap,
@@ -53,6 +54,7 @@ from penstock.datastream._streams.function_wrappers import (
     KeyedFilter,
     KeyedFlatMap,
     KeyedMap,
+    ProcessAllWindows,
     as_function,
     partitioner_of,
     refuse_callable,
@@ -71,9 +73,11 @@ from penstock.datastream._streams.setting_checks import build_hint, check_key_ty
 from penstock.datastream._streams.side_outputs import check_tag, remember_type, side_output_type
 from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream._streams.stream import Stream
+from penstock.datastream._streams.window_specs import WindowSettings, check_trigger, count_windows
 from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
 from penstock.datastream.functions import (
     AggregateFunction,
+    AllWindowFunction,
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -86,6 +90,8 @@ from penstock.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    NullByteKeySelector,
+    ProcessAllWindowFunction,
     ProcessFunction,
     ProcessWindowFunction,
     ReduceFunction,
@@ -94,15 +100,14 @@ from penstock.datastream.functions import (
 from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor
-from penstock.datastream.window import WindowAssigner
-from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
+from penstock.datastream.window import Trigger, WindowAssigner
+from penstock.graph.declared_functions import BroadcastSpec
 from penstock.graph.logical import Input, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.timed_nodes import timed_rows, timed_union
-from penstock.operators.windows.assigners.assigner import MergingAssigner
 
 __all__ = [
-    "BroadcastConnectedStream", "BroadcastStream", "ColumnKeyedStream", "ColumnWindowedStream", "ConnectedStreams",
-    "DataStream", "DataStreamSink", "KeyedStream", "SingleOutputStreamOperator", "WindowedStream",
+    "AllWindowedStream", "BroadcastConnectedStream", "BroadcastStream", "ColumnKeyedStream", "ColumnWindowedStream",
+    "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream", "SingleOutputStreamOperator", "WindowedStream",
 ]  # fmt: skip
 
 Key = KeySelector | Callable[[Any], Any] | str | list[str]
@@ -499,6 +504,40 @@ class DataStream(Stream):
         )
 
     # ---- several streams ---------------------------------------------------------------------------------------------
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Group the rows of the whole stream into windows. One subtask has them all.
+
+        Example:
+            seconds = TumblingProcessingTimeWindows.of(Duration.of_seconds(1))
+            numbers.window_all(seconds).reduce(lambda a, b: a + b)
+
+        Args:
+            window_assigner: An assigner of `penstock.datastream.window`, e.g. `TumblingEventTimeWindows.of(size)`. For
+                event time the stream needs timestamps and watermarks.
+
+        Returns:
+            The windowed stream, for a function of its windows.
+
+        Raises:
+            TypeError: The argument is no window assigner.
+        """
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Group the rows of the whole stream into windows of a number of rows. One subtask has them all.
+
+        Args:
+            size: The number of rows of a window.
+            slide: The number of rows from the start of a window to that of the next one. 0: `size`.
+
+        Returns:
+            The windowed stream, for a function of its windows.
+
+        Raises:
+            ValueError: A number is negative, no whole number, or `size` is 0.
+        """
+        return AllWindowedStream(self, count_windows(size, slide), "count_window_all")
 
     def union(self, *streams: DataStream) -> DataStream:
         """Merge streams of one type. Rows of different streams come in no particular order.
@@ -933,7 +972,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("max_by", ChosenRow(position_to_max_by, lambda kept, new: new > kept))
 
-    def window(self, window_assigner: WindowAssigner) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Group the rows of each key into windows.
 
         Example:
@@ -941,8 +980,8 @@ class KeyedStream(DataStream):
             pairs.key_by(lambda pair: pair[0]).window(minutes).reduce(lambda a, b: (a[0], a[1] + b[1]))
 
         Args:
-            window_assigner: `TumblingEventTimeWindows.of(size)` or `SlidingEventTimeWindows.of(size, slide)`; the
-                stream needs timestamps and watermarks.
+            window_assigner: An assigner of `penstock.datastream.window`, e.g. `TumblingEventTimeWindows.of(size)`. For
+                event time the stream needs timestamps and watermarks.
 
         Returns:
             The windowed stream, for a function of its windows.
@@ -951,6 +990,26 @@ class KeyedStream(DataStream):
             TypeError: The argument is no window assigner.
         """
         return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Group the rows of each key into windows of a number of rows.
+
+        A window emits its result when it is full. As in PyFlink, there is no result for fewer rows.
+
+        Example:
+            pairs.key_by(lambda pair: pair[0]).count_window(10).reduce(lambda a, b: (a[0], a[1] + b[1]))
+
+        Args:
+            size: The number of rows of a window.
+            slide: The number of rows from the start of a window to that of the next one. 0: `size`.
+
+        Returns:
+            The windowed stream, for a function of its windows.
+
+        Raises:
+            ValueError: A number is negative, no whole number, or `size` is 0.
+        """
+        return WindowedStream(self, count_windows(size, slide), "count_window")
 
     def _rolling(self, method: str, function: FieldReduce) -> SingleOutputStreamOperator:
         check_field(self._type, method, function.field)
@@ -1048,7 +1107,7 @@ class ColumnKeyedStream(KeyedStream):
         """
         return self._one(mean(column))
 
-    def window(self, window_assigner: WindowAssigner) -> ColumnWindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> ColumnWindowedStream:
         """Group the rows of each key into windows.
 
         Example:
@@ -1056,8 +1115,8 @@ class ColumnKeyedStream(KeyedStream):
             orders.key_by("user").window(minutes).aggregate(total=sum_("amount"), orders=count())
 
         Args:
-            window_assigner: `TumblingEventTimeWindows.of(size)` or `SlidingEventTimeWindows.of(size, slide)`; the
-                stream needs timestamps and watermarks.
+            window_assigner: An assigner of `penstock.datastream.window`, e.g. `TumblingEventTimeWindows.of(size)`. For
+                event time the stream needs timestamps and watermarks.
 
         Returns:
             The windowed stream, for built-in aggregates or a function of its windows.
@@ -1077,18 +1136,12 @@ class ColumnKeyedStream(KeyedStream):
         return super()._rolling(method, function)
 
 
-class WindowedStream:
-    """Represents the windows of a keyed stream, made by `keyed_stream.window(assigner)`.
+class _Windows:
+    """Holds the settings of windows, whether they are of keys or of the whole stream."""
 
-    A window emits its result when the watermark passes its end, with its last millisecond as the timestamp.
-    """
-
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner) -> None:
-        check_assigner(window_assigner)
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any], method: str) -> None:
+        self._settings = WindowSettings(window_assigner, method)
         self._keyed_stream = keyed_stream
-        self._window_assigner = window_assigner
-        self._allowed_lateness_ms = 0
-        self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> Any:
         """Return the `StreamExecutionEnvironment` that the stream was declared in."""
@@ -1097,6 +1150,24 @@ class WindowedStream:
     def get_input_type(self) -> TypeInformation:
         """Return the type of the rows that the windows hold."""
         return self._keyed_stream.get_type()
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Set the trigger, which decides when windows emit their results, in place of the default of their assigner.
+
+        Example:
+            by_user = orders.key_by(lambda order: order["user"])
+            tens = by_user.window(GlobalWindows.create()).trigger(PurgingTrigger.of(CountTrigger.of(10)))
+            tens.reduce(lambda a, b: b)
+
+        Args:
+            trigger: The trigger.
+
+        Raises:
+            TypeError: The argument is no trigger, or one that cannot merge, for windows that are merged.
+        """
+        check_trigger(trigger, self._settings.assigner)
+        self._settings.trigger = trigger
+        return self
 
     def allowed_lateness(self, time_ms: int | Duration | Time) -> Self:
         """Keep each window for some event time after its end; every late row for it emits its result again.
@@ -1108,7 +1179,7 @@ class WindowedStream:
             ValueError: `time_ms` is negative, or no length of time.
         """
         try:
-            self._allowed_lateness_ms = Duration.of(time_ms).to_millis()
+            self._settings.allowed_lateness_ms = Duration.of(time_ms).to_millis()
         except ValueError as error:
             raise ValueError(f"allowed_lateness() takes 0 or more milliseconds, got {time_ms!r}") from error
         return self
@@ -1134,8 +1205,48 @@ class WindowedStream:
                 f"side_output_late_data({output_tag!r}): late rows have the type of the stream, {rows}; "
                 "leave the tag's type out, or say that"
             )
-        self._late_tag = output_tag
+        self._settings.late_tag = output_tag
         return self
+
+    def _then(
+        self,
+        name: str,
+        output_type: TypeInformation | None,
+        element_type: TypeInformation | None,
+        reduce: ReduceFunction | None = None,
+        aggregate: AggregateFunction | None = None,
+        process: AnyWindowFunction | None = None,
+    ) -> SingleOutputStreamOperator:
+        spec = self._settings.spec(self.get_execution_environment(), element_type, reduce, aggregate, process)
+        stream = self._keyed_stream._then(OperatorKind.WINDOW, name, spec, output_type)
+        self._remember_late_type(stream)
+        return stream
+
+    def _remember_late_type(self, stream: DataStream) -> None:
+        tag = self._settings.late_tag
+        if tag is not None:
+            late = OutputTag(tag.tag_id, tag.type_info or self._keyed_stream._type)
+            remember_type(stream._node_for("window"), late)
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes without it
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise missing_methods.of_windows(self, self._keyed_stream, name)
+
+
+class WindowedStream(_Windows):
+    """Represents the windows of a keyed stream, made by `keyed_stream.window(assigner)`.
+
+    A window emits its result when its trigger fires: in event time when the watermark passes its end. The result's
+    timestamp is the last millisecond of the window.
+    """
+
+    def __init__(
+        self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any], method: str = "window"
+    ) -> None:
+        super().__init__(keyed_stream, window_assigner, method)
 
     def reduce(
         self,
@@ -1246,43 +1357,117 @@ class WindowedStream:
         process = as_function(window_function, WindowFunction, refuse, "apply")
         return self._then("Window Apply", output_type, self._keyed_stream._type, process=process)
 
-    def _then(
+
+class AllWindowedStream(_Windows):
+    """Represents the windows of a whole stream, made by `stream.window_all(assigner)`.
+
+    One subtask has all rows, so it is no faster with more slots. Where rows can be combined before they come together,
+    window a keyed stream first, and its results then.
+    """
+
+    def __init__(
+        self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any], method: str = "window_all"
+    ) -> None:
+        super().__init__(data_stream.key_by(NullByteKeySelector(), Types.BYTE()), window_assigner, method)
+
+    def reduce(
         self,
-        name: str,
-        output_type: TypeInformation | None,
-        element_type: TypeInformation | None,
-        reduce: ReduceFunction | None = None,
-        aggregate: AggregateFunction | None = None,
-        process: AnyWindowFunction | None = None,
+        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: AnyAllWindowFunction | None = None,
+        output_type: TypeInformation | None = None,
     ) -> SingleOutputStreamOperator:
-        assigner = self._window_assigner._assigner()
-        if aggregate is not None and isinstance(assigner, MergingAssigner):
-            check_merge(aggregate)
-        spec = WindowSpec(
-            assigner=assigner,
-            allowed_lateness_ms=self._allowed_lateness_ms,
-            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
-            reduce=reduce,
-            aggregate=aggregate,
-            process=process,
-            element_type=element_type,
-            window_class=self._window_assigner._window_class,
-        )
-        stream = self._keyed_stream._then(OperatorKind.WINDOW, name, spec, output_type)
-        self._remember_late_type(stream)
-        return stream
+        """Combine the rows of each window as they come, and emit one result per window.
 
-    def _remember_late_type(self, stream: DataStream) -> None:
-        if self._late_tag is not None:
-            late = OutputTag(self._late_tag.tag_id, self._late_tag.type_info or self._keyed_stream._type)
-            remember_type(stream._node_for("window"), late)
+        Args:
+            reduce_function: A `ReduceFunction`, or a function (result so far, row) -> result.
+            window_function: An `AllWindowFunction` or `ProcessAllWindowFunction`. It gets the result as its only
+                element, and what it yields is emitted instead. None: the result is emitted.
+            output_type: The type of the emitted rows. None: that of the stream's rows; with a `window_function`, they
+                are pickled.
 
-    if not TYPE_CHECKING:  # a type checker knows the attributes without it
+        Returns:
+            The stream of results, of one subtask.
 
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            raise missing_methods.of_windows(self, self._keyed_stream, name)
+        Raises:
+            TypeError: A function is of another kind.
+        """
+        reduce = as_function(reduce_function, ReduceFunction, CallableReduce, "reduce")
+        rows = self._keyed_stream._type
+        process = None if window_function is None else any_all_window_function(window_function, "reduce")
+        if process is None and output_type is None:
+            output_type = rows
+        return self._then("Window Reduce", output_type, rows, reduce=reduce, process=process)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: AnyAllWindowFunction | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> SingleOutputStreamOperator:
+        """Add the rows of each window to an accumulator as they come, and emit one result per window.
+
+        Args:
+            aggregate_function: An `AggregateFunction`.
+            window_function: An `AllWindowFunction` or `ProcessAllWindowFunction`. It gets the result as its only
+                element, and what it yields is emitted instead. None: the result is emitted.
+            accumulator_type: The type of the accumulator in state. None: it is pickled.
+            output_type: The type of the emitted rows. None: they are pickled.
+
+        Returns:
+            The stream of results, of one subtask.
+
+        Raises:
+            TypeError: A function is of another kind.
+        """
+        refuse = refuse_callable("aggregate() of windows over all rows", "AggregateFunction")
+        aggregate = as_function(aggregate_function, AggregateFunction, refuse, "aggregate")
+        check_type(accumulator_type, "Window Aggregate")
+        process = None if window_function is None else any_all_window_function(window_function, "aggregate")
+        return self._then("Window Aggregate", output_type, accumulator_type, aggregate=aggregate, process=process)
+
+    def process(
+        self,
+        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> SingleOutputStreamOperator:
+        """Apply a function to all rows of each window, which are kept in state until then.
+
+        Args:
+            process_window_function: A `ProcessAllWindowFunction`.
+            output_type: The type of the emitted rows. None: they are pickled.
+
+        Returns:
+            The stream of the emitted rows, of one subtask.
+
+        Raises:
+            TypeError: The function is of another kind.
+        """
+        refuse = refuse_callable("process() of windows over all rows", "ProcessAllWindowFunction")
+        process = ProcessAllWindows(as_function(process_window_function, ProcessAllWindowFunction, refuse, "process"))
+        return self._then("Window Process", output_type, self._keyed_stream._type, process=process)
+
+    def apply(
+        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator:
+        """Apply a function to all rows of each window, which are kept in state until then.
+
+        Args:
+            window_function: An `AllWindowFunction`.
+            output_type: The type of the emitted rows. None: they are pickled.
+
+        Returns:
+            The stream of the emitted rows, of one subtask.
+
+        Raises:
+            TypeError: The function is of another kind.
+        """
+        refuse = refuse_callable("apply() of windows over all rows", "AllWindowFunction")
+        process = AllWindows(as_function(window_function, AllWindowFunction, refuse, "apply"))
+        return self._then("Window Apply", output_type, self._keyed_stream._type, process=process)
+
+    def _then(self, *args: Any, **functions: Any) -> SingleOutputStreamOperator:
+        return super()._then(*args, **functions).force_non_parallel()
 
 
 class ColumnWindowedStream(WindowedStream):
@@ -1316,9 +1501,9 @@ class ColumnWindowedStream(WindowedStream):
         spec, output_type, inputs = window_aggregates(
             self._keyed_stream,
             named,
-            assigner=self._window_assigner._assigner(),
-            allowed_lateness_ms=self._allowed_lateness_ms,
-            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+            rule=self._settings.rule,
+            allowed_lateness_ms=self._settings.allowed_lateness_ms,
+            late_tag=self._settings.late_tag_id,
         )
         stream = self._keyed_stream._then(OperatorKind.WINDOW_COLUMNS, "Window Aggregate", spec, output_type, inputs)
         self._remember_late_type(stream)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from penstock.common.metrics import MetricGroup
 from penstock.common.missing_names import AdvisesOnMissing, advising_getattr
 from penstock.datastream._streams.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
+from penstock.datastream._windows.window_kinds import Window
 from penstock.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -29,16 +30,15 @@ from penstock.datastream.state import (
 )
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
-from penstock.datastream.window import Window
 
 __all__ = [
-    "AggregateFunction", "AsyncFunction", "AsyncFunctionDescriptor", "AsyncRetryPredicate", "AsyncRetryStrategy",
-    "BaseBroadcastProcessFunction", "BlockingFunction", "BroadcastProcessFunction", "CheckpointedFunction",
-    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction", "FlatMapFunction", "Function",
-    "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector", "KeyedBroadcastProcessFunction",
-    "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction", "NullByteKeySelector",
-    "OperatorStateStore", "Partitioner", "ProcessFunction", "ProcessWindowFunction", "ReduceFunction",
-    "RuntimeContext", "SinkFunction", "SourceFunction", "WindowFunction",
+    "AggregateFunction", "AllWindowFunction", "AsyncFunction", "AsyncFunctionDescriptor", "AsyncRetryPredicate",
+    "AsyncRetryStrategy", "BaseBroadcastProcessFunction", "BlockingFunction", "BroadcastProcessFunction",
+    "CheckpointedFunction", "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction",
+    "FlatMapFunction", "Function", "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector",
+    "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction",
+    "NullByteKeySelector", "OperatorStateStore", "Partitioner", "ProcessAllWindowFunction", "ProcessFunction",
+    "ProcessWindowFunction", "ReduceFunction", "RuntimeContext", "SinkFunction", "SourceFunction", "WindowFunction",
 ]  # fmt: skip
 
 IN = TypeVar("IN")
@@ -633,11 +633,12 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
         """Yield the rows to emit for a window, or return an iterable of them, or None for no rows.
 
-        Called when the watermark passes the window's end, and again for every late row that is allowed.
+        Called when the window's trigger fires: in event time when the watermark passes its end, and again for every
+        late row that is allowed.
 
         Args:
             key: The key.
-            window: The window, a `TimeWindow`.
+            window: The window, e.g. a `TimeWindow`.
             inputs: The rows of the window; after `reduce` or `aggregate`, their one result.
 
         Returns:
@@ -656,7 +657,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
         @abstractmethod
         def window(self) -> W2:
-            """Return the window, a `TimeWindow`."""
+            """Return the window, e.g. a `TimeWindow`."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
@@ -680,7 +681,8 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     ) -> Iterable[OUT] | None:
         """Yield the rows to emit for a window, or return an iterable of them, or None for no rows.
 
-        Called when the watermark passes the window's end, and again for every late row that is allowed.
+        Called when the window's trigger fires: in event time when the watermark passes its end, and again for every
+        late row that is allowed.
 
         Args:
             key: The key.
@@ -692,6 +694,63 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """
 
     def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
+        """Clear `context.window_state()`. Called when the window is discarded.
+
+        Args:
+            context: Gives the window and its state.
+        """
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Processes the rows of a window over a whole stream, which is not keyed."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+        """Yield the rows to emit for a window, or return an iterable of them, or None for no rows.
+
+        Args:
+            window: The window, e.g. a `TimeWindow`.
+            inputs: The rows of the window; after `reduce` or `aggregate`, their one result.
+
+        Returns:
+            The rows to emit.
+        """
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Processes the rows of a window over a whole stream, which is not keyed, with state per window.
+
+    It yields rows for the main output, and `tag, row` for the side output of an `OutputTag`.
+    """
+
+    class Context(ABC, Generic[W2]):
+        """Describes the window, and gives access to its state. It is valid only during the call that gets it."""
+
+        @abstractmethod
+        def window(self) -> W2:
+            """Return the window, e.g. a `TimeWindow`."""
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore:
+            """Return the state of this window. A function that uses it must clear it in `clear()`."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """Return the state that all windows share."""
+
+    @abstractmethod
+    def process(self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]) -> Iterable[OUT] | None:
+        """Yield the rows to emit for a window, or return an iterable of them, or None for no rows.
+
+        Args:
+            context: Gives the window and its state.
+            elements: The rows of the window; after `reduce` or `aggregate`, their one result.
+
+        Returns:
+            The rows to emit; `tag, row` for a side output.
+        """
+
+    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
         """Clear `context.window_state()`. Called when the window is discarded.
 
         Args:

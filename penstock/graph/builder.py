@@ -29,8 +29,8 @@ from penstock.graph.logical import (
 from penstock.graph.operator_ids import assign_uids, check_all_given
 from penstock.graph.parallelism import max_parallelism_of, parallelism_of
 from penstock.graph.timed_nodes import (
-    WINDOW_KINDS,
     Timed,
+    is_event_time_window,
     nodes_with_event_time,
     strategy_of,
     timed_input,
@@ -151,7 +151,7 @@ def _input_type(given: Input) -> TypeInformation | None:
 def _check_windows(graph: LogicalGraph) -> None:
     timed = timed_rows(graph)
     for node in graph.nodes:
-        if node.kind not in WINDOW_KINDS:
+        if not is_event_time_window(node):
             continue
         if all(timed_input(timed, i) is Timed.NONE for i in node.inputs):
             raise GraphError(

@@ -12,7 +12,7 @@ from typing import Container, Sequence
 
 from penstock.common.types import PICKLED, Types
 from penstock.graph.declared_columns import WindowAggregateSpec
-from penstock.graph.declared_functions import WindowSpec
+from penstock.graph.declared_functions import AnyWindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Vertex
 from penstock.graph.logical import PartitionerKind
 from penstock.graph.states import key_type
@@ -55,7 +55,7 @@ def vertex_shapes(graph: JobGraph) -> list[VertexShape]:
 
 def _windows(vertex: Vertex) -> WindowsShape | None:
     spec = vertex.operators[0].function
-    return spec.assigner.shape() if isinstance(spec, WindowSpec | WindowAggregateSpec) else None
+    return spec.shape if isinstance(spec, AnyWindowSpec | WindowAggregateSpec) else None
 
 
 def _described(windows: WindowsShape) -> str:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.common.typeinfo import TIMESTAMP_COLUMN
 from penstock.operators.windows.assigners.assigner import Assigner
+from penstock.protocol.values.metadata import WindowsShape
 
 AggregateFunctionName = Literal["sum", "count", "min", "max", "mean"]
 
@@ -82,6 +83,16 @@ class WindowAggregateSpec:
     allowed_lateness_ms: int
     late_tag: str | None
     rows_column: str | None = None
+
+    @property
+    def shape(self) -> WindowsShape:
+        """Return the description of the windows for a checkpoint's metadata."""
+        return self.assigner.shape()
+
+    @property
+    def is_event_time(self) -> bool:
+        """Return whether the windows end by event time."""
+        return True
 
 
 def schema_difference(made: Any, declared: pa.Schema, timestamped: bool) -> str | None:

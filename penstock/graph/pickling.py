@@ -25,7 +25,7 @@ from penstock.common.program.program_classes import (
     register_class,
 )
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
+from penstock.graph.declared_functions import AnyWindowSpec, BroadcastSpec, TriggeredWindowSpec
 from penstock.graph.job_graph import JobGraph, Operator
 
 _DEPTH_MAX = 12
@@ -173,13 +173,15 @@ def check(graph: JobGraph) -> None:
 
 def _shipped(operator: Operator) -> list[tuple[Any, str]]:
     """Return the parts of an operator that are the user's, each with a description if it is not the operator itself."""
-    if isinstance(operator.function, WindowSpec):
-        spec = operator.function
-        return [
+    if isinstance(operator.function, AnyWindowSpec):
+        spec: Any = operator.function
+        parts = [
             (spec.reduce, "the reduce function of "),
             (spec.aggregate, "the aggregate function of "),
             (spec.process, "the window function of "),
+            (spec.assigner, "the window assigner of "),
         ]
+        return [*parts, (spec.trigger, "the trigger of ")] if isinstance(spec, TriggeredWindowSpec) else parts
     if isinstance(operator.function, BroadcastSpec):
         return [(operator.function.process, ""), (operator.function.descriptors, "the state descriptors of ")]
     if isinstance(operator.watermark_strategy, WatermarkStrategy):

@@ -14,7 +14,7 @@ from penstock.common.row_types.scalar_types import BIG_INT, BYTE, INT, LONG, PIC
 from penstock.common.row_types.type_evolution import WAY_OUT, IncompatibleType, evolution
 from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
-from penstock.graph.declared_functions import BroadcastSpec, WindowSpec
+from penstock.graph.declared_functions import AnyWindowSpec, BroadcastSpec
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, PartitionerKind
 from penstock.protocol.values.metadata import Metadata, VertexShape
@@ -22,10 +22,13 @@ from penstock.protocol.values.metadata import Metadata, VertexShape
 REDUCED_STATE = "_reduced"
 WINDOW_CONTENTS_STATE = "_window_contents"
 WINDOW_ENDS_STATE = "_window_ends"
+WINDOW_SET_STATE = "_window_set"
+WINDOW_EVENT_TIMERS_STATE = "_window_event_timers"
+WINDOW_PROCESSING_TIMERS_STATE = "_window_processing_timers"
 _WHOLE = (BYTE, SHORT, INT, LONG, BIG_INT)
 
 
-def kept_of_window(spec: WindowSpec) -> ColumnType | TypeInformation:
+def kept_of_window(spec: AnyWindowSpec) -> ColumnType | TypeInformation:
     """Return the type of a window's state: the folded value, or the list of rows."""
     kept = spec.element_type or PICKLED
     if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
@@ -72,10 +75,12 @@ def _declared(graph: JobGraph) -> Iterator[_Declared]:
                 map_type = MapType(descriptor.key_type_info or PICKLED, descriptor.type_info or PICKLED)
                 name = descriptor.get_name()
                 yield _Declared(operator, name, "broadcast", map_type, f"broadcast state '{name}'")
-        elif isinstance(spec, WindowSpec):
+        elif isinstance(spec, AnyWindowSpec):
             kept = kept_of_window(spec)
             if isinstance(kept, ColumnType):
-                yield _Declared(operator, WINDOW_CONTENTS_STATE, "map", MapType(LONG, kept), "what its windows keep")
+                yield _Declared(
+                    operator, WINDOW_CONTENTS_STATE, "map", MapType(spec.key_type, kept), "what its windows keep"
+                )
         elif operator.kind is OperatorKind.REDUCE:
             told = "what it keeps for each key"
             yield _Declared(operator, REDUCED_STATE, "value", operator.output_type or PICKLED, told)

@@ -11,6 +11,11 @@ from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind
 WINDOW_KINDS = (OperatorKind.WINDOW, OperatorKind.WINDOW_COLUMNS)
 
 
+def is_event_time_window(node: Node) -> bool:
+    """Return whether an operator has windows that end by event time, so that its rows need it."""
+    return node.kind in WINDOW_KINDS and getattr(node.function, "is_event_time", True)
+
+
 class Timed(Enum):
     """Tells which of a stream's rows have a timestamp."""
 
@@ -54,7 +59,7 @@ def timed_rows(graph: LogicalGraph) -> dict[Node, Timed]:
     for node in graph.nodes:
         strategy = strategy_of(node)
         own = strategy is not None and getattr(node.function, "has_timestamps", False)
-        if node.kind in WINDOW_KINDS or own or (strategy is not None and strategy.assigns_timestamps):
+        if is_event_time_window(node) or own or (strategy is not None and strategy.assigns_timestamps):
             found[node] = Timed.ALL
         else:
             found[node] = _timed_output([timed_union(found, given) for given in _by_index(node)])

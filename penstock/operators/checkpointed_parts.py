@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from penstock.common.program.failures import USER_ERRORS, OperatorFailure
 from penstock.connectors.base import SinkWriter, SourceReader
-from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
+from penstock.datastream._streams.function_wrappers import Adapter
 from penstock.datastream.functions import (
     CheckpointedFunction,
     FunctionInitializationContext,
@@ -17,7 +17,7 @@ from penstock.datastream.functions import (
     OperatorStateStore,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
-from penstock.graph.declared_functions import AsyncSpec, BroadcastSpec, WindowSpec
+from penstock.graph.declared_functions import AnyWindowSpec, AsyncSpec, BroadcastSpec
 from penstock.graph.job_graph import Operator
 from penstock.protocol.values.metadata import OperatorPart
 from penstock.state.operator_state import BROADCAST, SPLIT, UNION, OperatorStateBackend
@@ -142,10 +142,10 @@ def _checkpointed(part: Any) -> Iterable[CheckpointedFunction]:
         yield from _checkpointed(part.process)
     elif isinstance(part, AsyncSpec):
         yield from _checkpointed(part.function)
-    elif isinstance(part, WindowSpec):
+    elif isinstance(part, AnyWindowSpec):
         for function in (part.reduce, part.aggregate, part.process):
             yield from _checkpointed(function)
-    elif isinstance(part, KeyedAdapter | KeyedCoAdapter):
+    elif isinstance(part, Adapter):
         yield from _checkpointed(part.wrapped)
 
 

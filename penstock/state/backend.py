@@ -224,5 +224,7 @@ class KeyedStateBackend(StateBackend, Protocol):
         not fit.
         """
 
-    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
-        """Return a handle like `state`, for the current key and one of its windows. It is valid until the next call."""
+    def state_of_window(self, operator: str, descriptor: Any, window: Any) -> Any:
+        """Return a handle like `state`, for the current key and one of its windows. It is valid until the next call.
+        `window`: what names the window, a value that a key can have.
+        """

@@ -84,9 +84,9 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         """Return the handle. Raises `StateSchemaError` if the state was declared differently before."""
         return self._state(operator, descriptor, self._at)
 
-    def state_of_window(self, operator: str, descriptor: Any, start: int) -> Any:
-        """Return the state of the current key and the window from `start`. It is valid until the next call."""
-        self._window_at.key = (self._at.key, start)
+    def state_of_window(self, operator: str, descriptor: Any, window: Any) -> Any:
+        """Return the state of the current key and a window. It is valid until the next call."""
+        self._window_at.key = (self._at.key, window)
         self._window_at.key_group = self._at.key_group
         return self._state(operator, descriptor, self._window_at)
 

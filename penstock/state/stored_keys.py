@@ -12,7 +12,11 @@ from penstock.protocol.values.keys import KeyDecoder
 from penstock.state.backend import StateSchemaError
 
 OF_WINDOW = "_window/"
-"""The prefix of the names of states that functions keep per window. Their keys are (key, start of the window)."""
+"""The prefix of the names of states that functions keep per window. Their keys are (key, window): the window's start,
+or another value that names it.
+"""
+OF_TRIGGER = f"{OF_WINDOW}_trigger/"
+"""The prefix of the names of states that triggers keep per window."""
 
 _TAGS = {"LONG": b"i", "STRING": b"s"}
 """The first byte of the encodings of keys (`penstock.protocol.values.key_encoding`), for the types whose keys have

@@ -1,4 +1,5 @@
-"""Adds a branch with sliding windows, over rows or over columns, or with sessions to the random jobs of some seeds."""
+"""Adds a branch with windows to the random jobs of some seeds: sliding ones, over rows or over columns, sessions, or
+windows that a trigger fires."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from simulation.jobs.choices import PlanError, step
 from simulation.jobs.columnar_steps import AsWindow, StartedAt
 from simulation.jobs.streams import Expected, Stream
 from simulation.jobs.timed_steps import timed
+from simulation.jobs.trigger_steps import fire
 from simulation.world import world_hooks
 from simulation.world.world_hooks import Row
 
@@ -35,7 +37,8 @@ def add_window_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own. Nothing is late."""
     with drawn_from(job, random):
         rows = job.source(kind="owned", rows=random.randint(30, 70), timed="patient")
-        job.sink(slide(job, rows) if random.random() < 0.6 else join_sessions(job, rows))
+        kind = random.choice((slide, slide, join_sessions, fire, fire))
+        job.sink(kind(job, rows))
 
 
 class Summed(f.Busy, ProcessWindowFunction[Any, Any, Any, Any]):

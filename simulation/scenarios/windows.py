@@ -1,10 +1,11 @@
-"""Tests section 5: windows that overlap, or are merged, while slots are killed and the job is rescaled."""
+"""Tests section 5: windows that overlap, are merged or have triggers, while slots are killed and jobs rescaled."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.trigger_steps import KINDS, fire
 from simulation.jobs.window_branch import join_sessions, slide
 from simulation.jobs.workload import WorkloadBuilder
 from simulation.scenarios.scenario import UNALIGNED, Scenario
@@ -47,4 +48,25 @@ class SessionsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
             job.sink(join_sessions(job, source, gap_ms=17, folds=folds), 2)
 
 
-SCENARIOS: list[type[Scenario]] = [SlidingWindowsOverKillsAndRescales, SessionsOverKillsAndRescales]
+class TriggeredWindowsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
+    """Triggers fire windows of the clock, of numbers of rows and early ones, and remove their rows, while slots are
+    killed and the job is rescaled. Each row leaves its window once; the last ones leave with the end of the data.
+    """
+
+    rules = ("5.11a", "5.12a", "5.12b")
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        for number, kind in enumerate(KINDS):
+            joins = "sessions" in kind
+            source = job.source(
+                number, kind="owned", rows=100 if joins else 60, parallelism=2, cost_ms=0.3, keys=6, timed="patient"
+            )
+            folds = number % 2 == 0
+            job.sink(fire(job, source, kind, rows=100 if joins else 3, size_ms=34, folds=folds), 2)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    SlidingWindowsOverKillsAndRescales,
+    SessionsOverKillsAndRescales,
+    TriggeredWindowsOverKillsAndRescales,
+]

@@ -11,7 +11,14 @@ import pytest
 
 from penstock.graph import fit
 from penstock.operators.event_time import idleness, progress
-from penstock.operators.windows import column_windows, merging_windows, row_windows
+from penstock.operators.windows import (
+    column_windows,
+    merging_windows,
+    row_windows,
+    triggered_merging_windows,
+    triggered_windows,
+    window_timers,
+)
 from penstock.operators.windows.assigners.sliding import Sliding
 from penstock.protocol.restore import rescale
 from penstock.protocol.values.metadata import ChannelTime
@@ -179,9 +186,43 @@ def a_row_is_in_the_latest_of_its_windows_only(patch: Patch) -> None:
     patch(Sliding, "opened_by", lambda self, timestamp_ms: opened_by(self, timestamp_ms)[:1])
 
 
+@breaks("5.12a")
+def timers_of_windows_are_in_no_snapshot(patch: Patch) -> None:
+    take = window_timers.WindowTimers.take
+
+    def forgetful(self: Any, time_ms: int) -> Any:
+        return take(self, time_ms) if time_ms in self.registered_here else None
+
+    made, register = window_timers.WindowTimers.__init__, window_timers.WindowTimers.register
+
+    def init(self: Any, *arguments: Any) -> None:
+        made(self, *arguments)
+        self.registered_here = set()
+
+    def registered(self: Any, time_ms: int, window: Any) -> None:
+        self.registered_here.add(time_ms)
+        register(self, time_ms, window)
+
+    patch(window_timers.WindowTimers, "__init__", init)
+    patch(window_timers.WindowTimers, "register", registered)
+    patch(window_timers.WindowTimers, "take", forgetful)
+
+
+@breaks("5.12b")
+def windows_of_the_clock_end_without_a_result(patch: Patch) -> None:
+    patch(triggered_windows.TriggeredWindowOperator, "_end_clock", lambda self: iter(()))
+
+
+@breaks("5.11a")
+def the_rows_of_a_window_that_is_merged_are_forgotten(patch: Patch) -> None:
+    merge = triggered_merging_windows.TriggeredMergingWindowOperator
+    patch(merge, "_merge_contents", lambda self, into, other: self._contents.remove(other))
+
+
 IDLE_SEEDS = (1148, 1189)
 """Random jobs with a branch of idle splits that drain for longer than its timeout."""
 
+FIRED = "triggered-windows-over-kills-and-rescales"
 COME_TWICE = r"^sink 0: 0 rows lost \[\], [1-9]\d* too many"
 MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]] = [
     (limits_of_a_group_are_ignored, "fast-source-waits-for-its-group", r"the fast source has ended"),
@@ -202,6 +243,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]
     (a_session_has_the_timer_of_its_first_row_only, "sessions-over-kills-and-rescales", r"[1-9]\d* rows lost"),
     (the_rows_of_a_session_that_is_joined_are_forgotten, "sessions-over-kills-and-rescales", r"[1-9]\d* rows lost"),
     (a_row_is_in_the_latest_of_its_windows_only, "sliding-windows-over-kills-and-rescales", r"[1-9]\d* rows lost"),
+    (the_rows_of_a_window_that_is_merged_are_forgotten, FIRED, r"[1-9]\d* rows lost"),
+    (timers_of_windows_are_in_no_snapshot, FIRED, r"[1-9]\d* rows lost"),
+    (windows_of_the_clock_end_without_a_result, FIRED, r"[1-9]\d* rows lost"),
 ]
 
 

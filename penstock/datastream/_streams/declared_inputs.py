@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from penstock.common.types import PICKLED
-from penstock.datastream._streams.function_wrappers import as_function, refuse_callable
+from penstock.datastream._streams.function_wrappers import (
+    AllWindows,
+    ProcessAllWindows,
+    as_function,
+    refuse_callable,
+)
 from penstock.datastream._streams.stream import Stream
-from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction, WindowFunction
+from penstock.datastream.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 from penstock.datastream.state import MapStateDescriptor
-from penstock.datastream.window import WindowAssigner
 from penstock.graph.logical import LogicalGraph, OperatorKind
 
 AnyWindowFunction = WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any]
-
-
-def check_assigner(window_assigner: Any) -> None:
-    """Check the argument of `window()`. Raises TypeError."""
-    if isinstance(window_assigner, type):
-        raise TypeError(
-            f"window() was given the class {window_assigner.__name__}; make an assigner, e.g. "
-            "TumblingEventTimeWindows.of(Duration.of_seconds(10))"
-        )
-    if not isinstance(window_assigner, WindowAssigner):
-        raise TypeError(
-            f"window() takes a window assigner, e.g. TumblingEventTimeWindows.of(size, offset); got {window_assigner!r}"
-        )
+AnyAllWindowFunction = AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any]
 
 
 def check_merge(aggregate: AggregateFunction) -> None:
@@ -33,7 +31,7 @@ def check_merge(aggregate: AggregateFunction) -> None:
     if type(aggregate).merge is AggregateFunction.merge:
         raise TypeError(
             f"aggregate() of sessions needs {type(aggregate).__name__}.merge(acc_a, acc_b): a row may join two "
-            "sessions, and then their accumulators are merged"
+            "sessions (or windows of another kind that are merged), and then their accumulators are merged"
         )
 
 
@@ -43,6 +41,17 @@ def any_window_function(given: Any, method: str) -> Any:
         return given
     refuse = refuse_callable(f"{method}() of a windowed stream", "WindowFunction or a ProcessWindowFunction")
     return as_function(given, ProcessWindowFunction, refuse, method)
+
+
+def any_all_window_function(given: Any, method: str) -> Any:
+    """Return a function of windows over all rows, of either kind, as one of a key's windows. Raises TypeError."""
+    if isinstance(given, AllWindowFunction):
+        return AllWindows(as_function(given, AllWindowFunction, _no_callable(method), method))
+    return ProcessAllWindows(as_function(given, ProcessAllWindowFunction, _no_callable(method), method))
+
+
+def _no_callable(method: str) -> Any:
+    return refuse_callable(f"{method}() of windows over all rows", "AllWindowFunction or a ProcessAllWindowFunction")
 
 
 def check_keys(stream1: Stream, stream2: Stream, operator: str) -> None:

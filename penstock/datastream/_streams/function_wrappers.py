@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable
 
 from penstock.common.program.signatures import check_call, parameters_of
 from penstock.datastream.functions import (
+    AllWindowFunction,
     CoFlatMapFunction,
     CoMapFunction,
     FilterFunction,
@@ -20,8 +21,11 @@ from penstock.datastream.functions import (
     KeySelector,
     MapFunction,
     Partitioner,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
+    WindowFunction,
 )
 
 
@@ -74,8 +78,8 @@ class CallableReduce(Wrapper, ReduceFunction):
         return self.wrapped(value1, value2)
 
 
-class _Adapter(Function):
-    """Runs a function on keyed streams, where it may use keyed state."""
+class Adapter(Function):
+    """Runs a function as one of another kind."""
 
     def __init__(self, wrapped: Function) -> None:
         self.wrapped = wrapped
@@ -90,7 +94,7 @@ class _Adapter(Function):
         return f"{type(self).__name__}({self.wrapped!r})"
 
 
-class KeyedAdapter(_Adapter, KeyedProcessFunction):
+class KeyedAdapter(Adapter, KeyedProcessFunction):
     """Runs a map, flat map or filter function on a keyed stream, where it may use keyed state."""
 
 
@@ -115,7 +119,7 @@ class KeyedFilter(KeyedAdapter):
         return (value,) if self.wrapped.filter(value) else None
 
 
-class KeyedCoAdapter(_Adapter, KeyedCoProcessFunction):
+class KeyedCoAdapter(Adapter, KeyedCoProcessFunction):
     """Runs a map or flat map function of two connected keyed streams, where it may use keyed state."""
 
 
@@ -139,6 +143,27 @@ class KeyedCoFlatMap(KeyedCoAdapter):
 
     def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
         return self.wrapped.flat_map2(value)
+
+
+class AllWindows(Adapter, WindowFunction[Any, Any, Any, Any]):
+    """Runs a function of windows over all rows on those of the only key."""
+
+    wrapped: AllWindowFunction[Any, Any, Any]
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any] | None:
+        return self.wrapped.apply(window, inputs)
+
+
+class ProcessAllWindows(Adapter, ProcessWindowFunction[Any, Any, Any, Any]):
+    """Runs a process function of windows over all rows on those of the only key."""
+
+    wrapped: ProcessAllWindowFunction[Any, Any, Any]
+
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterable[Any] | None:
+        return self.wrapped.process(context, elements)
+
+    def clear(self, context: Any) -> None:
+        self.wrapped.clear(context)
 
 
 def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str) -> Any:

@@ -58,7 +58,7 @@ def aggregates_so_far(
 def window_aggregates(
     stream: Stream,
     named: dict[str, ColumnAggregate],
-    assigner: Assigner,
+    rule: Assigner | MergingAssigner | None,
     allowed_lateness_ms: int,
     late_tag: str | None,
 ) -> tuple[WindowAggregateSpec, RowType, list[Input]]:
@@ -66,9 +66,10 @@ def window_aggregates(
 
     The inputs are partitioned with partial aggregates where the windows are aggregated in two phases.
     """
-    if isinstance(assigner, MergingAssigner):
+    if not isinstance(rule, Assigner):
+        kind = "windows with a trigger of their own, of the clock, or of counts" if rule is None else "sessions"
         raise TypeError(
-            "aggregate(): built-in aggregates have no sessions yet: use an AggregateFunction, a ReduceFunction or a "
+            f"aggregate(): built-in aggregates have no {kind} yet: use an AggregateFunction, a ReduceFunction or a "
             "ProcessWindowFunction, which the same stream takes"
         )
     keys, rows = _keys_of(stream._partitioner), stream._type
@@ -79,7 +80,7 @@ def window_aggregates(
     window: list[tuple[str, ColumnType]] = [(WINDOW_START, scalar.LONG), (WINDOW_END, scalar.LONG)]
     output_type = _output_type(rows, keys, window, aggregates, types)
     spec = WindowAggregateSpec(
-        keys=keys, aggregates=aggregates, assigner=assigner, allowed_lateness_ms=allowed_lateness_ms, late_tag=late_tag
+        keys=keys, aggregates=aggregates, assigner=rule, allowed_lateness_ms=allowed_lateness_ms, late_tag=late_tag
     )
     assert rows is not None  # a stream that is keyed by columns has columns
     inputs = stream._inputs

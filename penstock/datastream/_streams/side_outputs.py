@@ -8,7 +8,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.function_wrappers import KeyedAdapter, KeyedCoAdapter
 from penstock.datastream.output_tag import OutputTag
 from penstock.graph.declared_columns import WindowAggregateSpec
-from penstock.graph.declared_functions import WindowSpec
+from penstock.graph.declared_functions import AnyWindowSpec
 from penstock.graph.logical import Node, OperatorKind
 from penstock.graph.timed_nodes import WINDOW_KINDS
 
@@ -58,8 +58,8 @@ def _refusal(node: Node, output_tag: OutputTag) -> str | None:
         if not isinstance(node.function, (KeyedAdapter, KeyedCoAdapter)):
             return None
     elif node.kind in WINDOW_KINDS:
-        spec: WindowSpec | WindowAggregateSpec = node.function
-        process = spec.process if isinstance(spec, WindowSpec) else None
+        spec: AnyWindowSpec | WindowAggregateSpec = node.function
+        process = spec.process if isinstance(spec, AnyWindowSpec) else None
         if process is not None or spec.late_tag == output_tag.tag_id:
             return None
         late = "" if spec.late_tag is None else f", which is under the tag {spec.late_tag!r}"

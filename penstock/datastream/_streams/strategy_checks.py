@@ -16,7 +16,7 @@ from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
 from penstock.graph.declared_functions import BroadcastSpec
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.graph.timed_nodes import WINDOW_KINDS, Timed, hears_watermarks, silent_origins
+from penstock.graph.timed_nodes import Timed, hears_watermarks, is_event_time_window, silent_origins
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -51,7 +51,7 @@ def check_strategy(strategy: Any, type_info: TypeInformation | None, where: str,
             "advance event time before the end of the stream: add .with_timestamp_assigner(TimestampAssigner) or "
             ".with_timestamp_column(column)"
         )
-        warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
+        warnings.warn(said, EventTimeWarning, stacklevel=level_of_program())
 
 
 def _check_column(column: str, type_info: TypeInformation | None, where: str) -> None:
@@ -76,7 +76,7 @@ def warn_of_silence(graph: LogicalGraph) -> None:
     waiting = [
         node
         for node in graph.nodes
-        if silent[node] and (node.kind in WINDOW_KINDS or (node in hears and _has_timers(node)))
+        if silent[node] and (is_event_time_window(node) or (node in hears and _has_timers(node)))
     ]
     if waiting:
         origins = dict.fromkeys(origin for node in waiting for origin in silent[node])
@@ -86,7 +86,7 @@ def warn_of_silence(graph: LogicalGraph) -> None:
             "assign_timestamps_and_watermarks(strategy) behind it, with a strategy that makes watermarks; or, so "
             "that others go on while it has no rows, WatermarkStrategy.no_watermarks().with_idleness(...)"
         )
-        warnings.warn(said, EventTimeWarning, stacklevel=_level_of_program())
+        warnings.warn(said, EventTimeWarning, stacklevel=level_of_program())
 
 
 def _has_timers(node: Node) -> bool:
@@ -102,7 +102,7 @@ def _names(nodes: Iterable[Node]) -> str:
     return ", ".join(repr(node.name) for node in nodes)
 
 
-def _level_of_program() -> int:
+def level_of_program() -> int:
     """Return the `stacklevel` of the innermost frame that is not ours, for a warning that our caller gives."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.datastream.window import MergingWindowAssigner
+from penstock.graph.declared_functions import AnyWindowSpec, TriggeredWindowSpec, WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
 from penstock.operators.calls.async_operator import AsyncOperator
@@ -22,6 +24,8 @@ from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContex
 from penstock.operators.windows.assigners.assigner import MergingAssigner
 from penstock.operators.windows.merging_windows import MergingWindowOperator
 from penstock.operators.windows.row_windows import WindowOperator
+from penstock.operators.windows.triggered_merging_windows import TriggeredMergingWindowOperator
+from penstock.operators.windows.triggered_windows import TriggeredWindowOperator
 
 _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.MAP: MapOperator,
@@ -30,7 +34,6 @@ _OPERATORS: dict[OperatorKind, type[RowOperator]] = {
     OperatorKind.PROCESS: ProcessOperator,
     OperatorKind.KEYED_PROCESS: ProcessOperator,
     OperatorKind.REDUCE: ReduceOperator,
-    OperatorKind.WINDOW: WindowOperator,
     OperatorKind.ASYNC_WAIT: AsyncOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
@@ -45,6 +48,14 @@ def create_row_operator(operator: Operator, context: SubtaskRuntimeContext, is_b
     """Return the object that runs an operator. `is_batch`: a reduce emits only the results of whole keys."""
     if operator.kind is OperatorKind.REDUCE and is_batch:
         return FinalReduceOperator(operator, context)
-    if operator.kind is OperatorKind.WINDOW and isinstance(operator.function.assigner, MergingAssigner):
-        return MergingWindowOperator(operator, context)
+    if operator.kind is OperatorKind.WINDOW:
+        return _window_operator(operator.function)(operator, context)
     return _OPERATORS[operator.kind](operator, context)
+
+
+def _window_operator(spec: AnyWindowSpec) -> type[RowOperator]:
+    if isinstance(spec, TriggeredWindowSpec):
+        is_merging = isinstance(spec.assigner, MergingWindowAssigner)
+        return TriggeredMergingWindowOperator if is_merging else TriggeredWindowOperator
+    assert isinstance(spec, WindowSpec)
+    return MergingWindowOperator if isinstance(spec.assigner, MergingAssigner) else WindowOperator

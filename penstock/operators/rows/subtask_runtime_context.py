@@ -37,6 +37,7 @@ from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 from penstock.state.backend import KeyedStateBackend
 from penstock.state.operator_state import BroadcastHandle, OperatorStateBackend
+from penstock.state.stored_keys import OF_TRIGGER, OF_WINDOW
 
 
 class SubtaskRuntimeContext(RuntimeContext):
@@ -161,10 +162,15 @@ class SubtaskRuntimeContext(RuntimeContext):
     def internal_map_state(self, name: str, key_type: TypeInformation, value_type: TypeInformation) -> Any:
         return self._state(MapStateDescriptor(name, key_type, value_type))
 
-    def of_window(self, start: int) -> KeyedStateStore:
-        """Return the state of the current key and the window that begins at `start`."""
+    def of_window(self, window: Any) -> KeyedStateStore:
+        """Return the state of the current key and a window, which state names by its start, or as its form says."""
         backend = self._keyed_backend("the state of a window")
-        return WindowStateStore(backend, self._operator.uid, start)
+        return WindowStateStore(backend, self._operator.uid, window, OF_WINDOW)
+
+    def of_trigger(self, window: Any) -> WindowStateStore:
+        """Return the state that a trigger has of the current key and a window."""
+        backend = self._keyed_backend("the state of a window")
+        return WindowStateStore(backend, self._operator.uid, window, OF_TRIGGER)
 
     def element_context(self) -> ElementContext:
         return ElementContext(self, self._element, self.timer_service())
@@ -218,20 +224,21 @@ class SubtaskRuntimeContext(RuntimeContext):
 
 
 class WindowStateStore(KeyedStateStore):
-    """Hands out state handles whose key is (key, start of a window), under names that no other state has."""
+    """Hands out state handles whose key is (key, window), under names that begin with `prefix`."""
 
-    def __init__(self, backend: KeyedStateBackend, operator: str, start: int) -> None:
+    def __init__(self, backend: KeyedStateBackend, operator: str, window: Any, prefix: str) -> None:
         self._backend = backend
         self._operator = operator
-        self._start = start
+        self._window = window
+        self._prefix = prefix
 
-    def _state(self, descriptor: Any) -> Any:
+    def state(self, descriptor: Any) -> Any:
         of_window = copy.copy(descriptor)
-        of_window.name = f"_window/{descriptor.get_name()}"
-        return self._backend.state_of_window(self._operator, of_window, self._start)
+        of_window.name = f"{self._prefix}{descriptor.get_name()}"
+        return self._backend.state_of_window(self._operator, of_window, self._window)
 
-    get_state = get_list_state = get_map_state = _state  # type: ignore[assignment]
-    get_reducing_state = get_aggregating_state = _state  # type: ignore[assignment]
+    get_state = get_list_state = get_map_state = state  # type: ignore[assignment]
+    get_reducing_state = get_aggregating_state = state  # type: ignore[assignment]
 
 
 class KeyedTimerService(TimerService):
@@ -247,19 +254,20 @@ class KeyedTimerService(TimerService):
         return self._context.current_watermark_ms()
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._context.keyed_timers().register_event(_time(timestamp))
+        self._context.keyed_timers().register_event(checked_time(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._context.keyed_timers().register_processing(_time(timestamp))
+        self._context.keyed_timers().register_processing(checked_time(timestamp))
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._context.keyed_timers().delete_event(_time(timestamp))
+        self._context.keyed_timers().delete_event(checked_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._context.keyed_timers().delete_processing(_time(timestamp))
+        self._context.keyed_timers().delete_processing(checked_time(timestamp))
 
 
-def _time(timestamp: Any) -> int:
+def checked_time(timestamp: Any) -> int:
+    """Check the time of a timer, in ms. Raises TypeError or ValueError."""
     if isinstance(timestamp, int):
         if WATERMARK_MIN_MS <= timestamp <= WATERMARK_MAX_MS:
             return timestamp

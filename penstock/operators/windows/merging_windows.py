@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from penstock.common.program.failures import USER_ERRORS, OperatorFailure
-from penstock.common.row_types.named_rows import reducing
 from penstock.common.types import Types
-from penstock.datastream.functions import ProcessWindowFunction
 from penstock.datastream.window import Window
 from penstock.graph.job_graph import Operator
 from penstock.graph.states import WINDOW_ENDS_STATE
@@ -21,6 +19,7 @@ from penstock.operators.rows.element import SideRow
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.operators.windows.assigners.assigner import MergingAssigner, NoWindow
 from penstock.operators.windows.row_windows import NO_TIMESTAMP, WindowOperator
+from penstock.operators.windows.window_functions import WindowContext
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
@@ -35,15 +34,9 @@ class MergingWindowOperator(WindowOperator):
 
     def open(self) -> None:
         super().open()
-        self._window_context.is_merging = True
+        self._window_context = WindowContext(self.context, is_merging=True)
         self._ends = self.context.internal_map_state(WINDOW_ENDS_STATE, Types.LONG(), Types.LONG())
-        reduce, aggregate = self.spec.reduce, self.spec.aggregate
-        if reduce is not None:
-            self._merge = reducing(reduce.reduce, self.spec.element_type)
-        elif aggregate is not None:
-            self._merge = aggregate.merge
-        else:
-            self._merge = lambda kept, other: [*kept, *other]
+        self._merge = self.functions.merge
 
     def _window(self, start: int) -> Window:
         window: Window = self.spec.window_class(start, self._ends.get(start))
@@ -146,7 +139,6 @@ class MergingWindowOperator(WindowOperator):
         yield from self._results(start)
 
     def _forget(self, start: int) -> None:
-        if isinstance(self.spec.process, ProcessWindowFunction):
-            self.spec.process.clear(self._window_context.at(start, self._window(start)))
+        self.functions.clear(self._window_context.at(start, self._window(start)))
         self._contents.remove(start)
         self._ends.remove(start)

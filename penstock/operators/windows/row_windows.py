@@ -7,12 +7,10 @@ window is kept for ever, as in Flink. The assigner finds the window of a timer b
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 from penstock.common.program.failures import USER_ERRORS, OperatorFailure
-from penstock.common.row_types.named_rows import reducing
 from penstock.common.types import Types
-from penstock.datastream.functions import KeyedStateStore, ProcessWindowFunction
 from penstock.datastream.window import Window
 from penstock.graph.declared_functions import WindowSpec
 from penstock.graph.job_graph import Operator
@@ -23,6 +21,7 @@ from penstock.operators.rows.isolation import isolation
 from penstock.operators.rows.row_functions import RowOperator, no_rows, split_side_outputs
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.operators.windows.assigners.assigner import NoWindow
+from penstock.operators.windows.window_functions import WindowContext, WindowFunctions
 from penstock.protocol.channel.watermark_valve import WATERMARK_MIN_MS
 from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
@@ -40,7 +39,7 @@ class WindowOperator(RowOperator):
     def __init__(self, operator: Operator, context: SubtaskRuntimeContext) -> None:
         super().__init__(operator, context)
         self.spec: WindowSpec = operator.function
-        self.function = _UserFunctions(self.spec)
+        self.functions = self.function = WindowFunctions(self.spec)
         self._assigner = self.spec.assigner
         self._element = context.element
         self.late_rows = 0
@@ -50,50 +49,8 @@ class WindowOperator(RowOperator):
         spec = self.spec
         self._contents = self.context.internal_map_state(WINDOW_CONTENTS_STATE, Types.LONG(), kept_of_window(spec))
         self._timers = self.context.keyed_timers()
-        self._window_context = _WindowContext(self.context)
-        self._fold = self._folding()
-        self._result = self._firing()
-
-    def _folding(self) -> Callable[[Any, Any], Any]:
-        """Return the function (kept, row) -> kept."""
-        reduce, aggregate = self.spec.reduce, self.spec.aggregate
-        if reduce is not None:
-            return reducing(reduce.reduce, self.spec.element_type)
-        if aggregate is not None:
-            add = aggregate.add
-            return lambda kept, row: add(row, kept)
-
-        def append(kept: list[Any], row: Any) -> list[Any]:
-            kept.append(row)
-            return kept
-
-        return append
-
-    def _first(self, row: Any) -> Any:
-        """Return the accumulator of a window after its first row."""
-        if self.spec.reduce is not None:
-            return row
-        if self.spec.aggregate is not None:
-            return self.spec.aggregate.add(row, self.spec.aggregate.create_accumulator())
-        return [row]
-
-    def _firing(self) -> Callable[[Any, int], Any]:
-        """Return the function (kept, start) -> rows."""
-        spec, context = self.spec, self._window_context
-        aggregate, function = spec.aggregate, spec.process
-
-        def elements(kept: Any) -> list[Any]:
-            if aggregate is not None:
-                return [aggregate.get_result(kept)]
-            return [kept] if spec.reduce is not None else list(kept)
-
-        if function is None:
-            return lambda kept, start: elements(kept)
-        if isinstance(function, ProcessWindowFunction):
-            return lambda kept, start: function.process(
-                self.context.current_key(), context.at(start, self._window(start)), elements(kept)
-            )
-        return lambda kept, start: function.apply(self.context.current_key(), self._window(start), elements(kept))
+        self._window_context = WindowContext(self.context, is_merging=False)
+        self._fold, self._first, self._result = self.functions.fold, self.functions.first, self.functions.result
 
     def _window(self, start: int) -> Window:
         """Return the window as functions get it."""
@@ -192,7 +149,7 @@ class WindowOperator(RowOperator):
         yield from self._results(start)
 
     def _results(self, start: int) -> Iterator[Any]:
-        made = self._result(self._contents.get(start), start)
+        made = self._result(self._contents.get(start), self._window_context.at(start, self._window(start)))
         if (refusal := no_rows(self.operator.name, made)) is not None:
             raise refusal
         if made is not None:
@@ -200,55 +157,4 @@ class WindowOperator(RowOperator):
 
     def _forget(self, start: int) -> None:
         self._contents.remove(start)
-        if isinstance(self.spec.process, ProcessWindowFunction):
-            self.spec.process.clear(self._window_context.at(start, self._window(start)))
-
-
-class _UserFunctions:
-    """Opens and closes all functions of a window as one."""
-
-    def __init__(self, spec: WindowSpec) -> None:
-        self._functions = [f for f in (spec.reduce, spec.aggregate, spec.process) if f is not None]
-
-    def open(self, context: SubtaskRuntimeContext) -> None:
-        for function in self._functions:
-            function.open(context)
-
-    def close(self) -> None:
-        for function in self._functions:
-            function.close()
-
-
-class _WindowContext(ProcessWindowFunction.Context[Window]):
-    """Gives functions the window that fires, or is discarded."""
-
-    _start: int
-    _window: Window
-    is_merging = False
-
-    def __init__(self, context: SubtaskRuntimeContext) -> None:
-        self._context = context
-
-    def at(self, start: int, window: Window) -> _WindowContext:
-        self._start, self._window = start, window
-        return self
-
-    def window(self) -> Window:
-        return self._window
-
-    def current_watermark(self) -> int:
-        return self._context.current_watermark_ms()
-
-    def current_processing_time(self) -> int:
-        return self._context.processing_time_ms()
-
-    def global_state(self) -> KeyedStateStore:
-        return self._context
-
-    def window_state(self) -> KeyedStateStore:
-        if self.is_merging:
-            raise TypeError(
-                "windows that are merged have no state of their own, because a row may merge two of them: keep it in "
-                "global_state(), by the window's start"
-            )
-        return self._context.of_window(self._start)
+        self.functions.clear(self._window_context.at(start, self._window(start)))

@@ -269,6 +269,15 @@ class AggregatingHandle(Handle):
             accumulator = self._function.create_accumulator()
         self._put(self._function.add(value, accumulator))
 
+    def accumulator(self) -> Any:
+        """Return the accumulator itself; None if there is none."""
+        return self._peek()
+
+    def merge(self, accumulator: Any) -> None:
+        """Merge another accumulator into that of the current key."""
+        before = self._peek()
+        self._put(accumulator if before is None else self._function.merge(before, accumulator))
+
 
 def refuse_none(values: list[Any]) -> None:
     if any(value is None for value in values):

@@ -117,6 +117,16 @@ class ExpiringAggregatingHandle(ExpiringHandle):
             accumulator = self._function.create_accumulator()
         self._put((now_ms, self._function.add(value, accumulator)))
 
+    def accumulator(self) -> Any:
+        """Return the accumulator itself; None if there is none, or it has expired."""
+        return self._to_change(self._wall_ms())
+
+    def merge(self, accumulator: Any) -> None:
+        """Merge another accumulator into that of the current key. The result was used now."""
+        now_ms = self._wall_ms()
+        before = self._to_change(now_ms)
+        self._put((now_ms, accumulator if before is None else self._function.merge(before, accumulator)))
+
 
 class ExpiringListHandle(ExpiringHandle):
     __slots__ = ()

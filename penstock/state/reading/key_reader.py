@@ -115,7 +115,11 @@ def _told(form: KeyForm) -> str:
 
 
 def window_keys(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Split canonical pairs (key, start of a window) into canonical keys and starts."""
+    """Split canonical pairs (key, window) into canonical keys and the windows' starts, or what else names them."""
+    if len(keys) and not isinstance(decode(keys[0].as_py())[1], int):
+        pairs = [decode(data) for data in keys.to_pylist()]
+        windows = [window[0] if isinstance(window, tuple) else window for _, window in pairs]
+        return pa.array([encode(key) for key, _ in pairs], pa.binary()), pa.array(windows)
     offsets, data = _buffers(keys)
     ends = offsets[1:]
     starts = np.empty((len(keys), 8), np.uint8)

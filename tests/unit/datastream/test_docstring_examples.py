@@ -19,7 +19,7 @@ import penstock.datastream
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.options import CheckpointingOptions
 from penstock.connectors.generators.rate import RateLimiterStrategy
-from penstock.datastream import StreamExecutionEnvironment, state
+from penstock.datastream import StreamExecutionEnvironment, state, window
 from penstock.datastream.columnar import count, max_, mean, min_, sum_
 from penstock.datastream.connectors import datagen, file_system, kafka
 from penstock.datastream.connectors.hybrid_source import HybridSource
@@ -96,13 +96,14 @@ def surroundings(env: StreamExecutionEnvironment, directory: Path) -> dict[str, 
     sink = file_system.FileSink.for_parquet(str(directory / "out"))
     csv_schema = csv.CsvSchema.builder().add_string_column("user").add_number_column("time").build()
     return {
-        **names_of(penstock.common, penstock.datastream, state, file_system, avro, csv, json, kafka),
+        **names_of(penstock.common, penstock.datastream, state, window, file_system, avro, csv, json, kafka),
         "HybridSource": HybridSource, "kafka_source": file_system.FileSource.for_parquet(str(directory / "in")),
         "BatchGeneratorSource": datagen.BatchGeneratorSource, "DataGeneratorSource": datagen.DataGeneratorSource,
         "RateLimiterStrategy": RateLimiterStrategy, "CheckpointingOptions": CheckpointingOptions,
         "count": count, "max_": max_, "mean": mean, "min_": min_, "sum_": sum_, "np": np, "pa": pa, "pc": pc,
         "env": env, "stream": orders, "orders": orders, "rates": orders, "visits": orders,
         "pairs": env.from_collection([], Types.TUPLE([Types.STRING(), Types.LONG()])),
+        "numbers": env.from_collection([], Types.LONG()),
         "lines": env.from_collection([], Types.STRING()), "keyed": orders.key_by(lambda row: row["user"]),
         "add": lambda a, b: a, "assigner": assigner, "strategy": timed, "sink": sink, "output_type": order_type,
         "Budget": Budget, "Convert": Convert, "Limit": Limit, "model": Model(), "self": Itself(),

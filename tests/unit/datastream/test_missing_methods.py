@@ -86,8 +86,8 @@ def test_windows_of_streams_that_are_keyed_by_a_selector(orders: SingleOutputStr
     for unnamed, named in (([], {"total": sum_("amount")}), ([sum_("amount")], {})):
         with says(TypeError, "'Orders' is keyed by a selector", r"\.aggregate\(total=sum_\('amount'\)\)"):
             windows.aggregate(*unnamed, **named)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"windows have no trigger\(\): windows fire when event time"):
-        windows.trigger  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"windows have no evictor\(\): a ProcessWindowFunction"):
+        windows.evictor  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("key", ["user", lambda row: row["user"]])
@@ -149,8 +149,6 @@ def test_expressions_where_a_function_or_a_name_is_needed(orders: SingleOutputSt
 def test_other_ways_and_plain_mistakes(orders: SingleOutputStreamOperator, untyped: SingleOutputStreamOperator) -> None:
     with says(AttributeError, r"no groupBy\(\)", "key_by"):
         orders.groupBy("user")  # type: ignore[attr-defined]
-    with says(AttributeError, r"no window_all\(\)", r"key_by\(lambda row: 0\)"):
-        orders.window_all(MINUTE)  # type: ignore[attr-defined]
     with says(AttributeError, r"no filter\(\)", "CoMapFunction"):
         orders.connect(untyped).filter(lambda row: True)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="'ConnectedStreams' object has no attribute 'keyby'; .*'key_by'"):

@@ -1,8 +1,8 @@
-"""Defines the protocol between a kind of window and the operators, which know no kind.
+"""Defines the two protocols between a kind of window and the operators, which know no kind.
 
-A window is named by its start. A kind says where windows start and end, by arithmetic that works for one number and
-for an array of them, so that rows and columns get the same windows. Kinds whose windows overlap, or differ from key to
-key, override more than that.
+Arithmetic finds the windows of an `Assigner`, for one number and for an array of them, so that rows and columns get
+the same windows. A window is named by its start. Kinds whose windows overlap override more than start and end. The
+windows of a `MergingAssigner` are opened by rows, and differ from key to key.
 """
 
 from __future__ import annotations
@@ -117,19 +117,15 @@ class Assigner(ABC):
         return found
 
 
-class MergingAssigner(Assigner):
-    """Opens a window for each row; windows of a key that touch are merged to one. There are none over columns."""
+class MergingAssigner(ABC):
+    """Opens a window for each row; windows of a key that touch are merged to one. No arithmetic finds them: where they
+    start and end depends on the rows of their key.
+    """
 
     @abstractmethod
     def opened_for(self, row: Any, timestamp_ms: int) -> tuple[int, int]:
         """Return start and end of the window that a row opens."""
 
-    @property
-    def longest_ms(self) -> int:
-        raise NotImplementedError("windows that are merged have no greatest length")
-
-    def start_of(self, time: TimeT) -> TimeT:
-        raise NotImplementedError("where merged windows start depends on their rows")
-
-    def end_of(self, start: TimeT) -> TimeT:
-        raise NotImplementedError("where merged windows end depends on their rows")
+    @abstractmethod
+    def shape(self) -> WindowsShape:
+        """Return the description of these windows for a checkpoint's metadata. Other windows have another one."""

@@ -24,10 +24,11 @@ from penstock.common.time import Duration
 from penstock.common.types import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream._windows.window_assigners import RegularWindows
 from penstock.datastream.columnar import count, max_, mean, sum_
 from penstock.datastream.connectors.datagen import BatchGeneratorSource
 from penstock.datastream.functions import ProcessWindowFunction
-from penstock.datastream.window import TumblingEventTimeWindows, WindowAssigner
+from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph import compatibility
 from penstock.graph.job_graph import JobGraph
 from penstock.operators.windows import partial_aggregates
@@ -130,7 +131,7 @@ class ThreeDays(Assigner):
         return None if end_ms % DAY_MS else end_ms - 3 * DAY_MS
 
 
-class MondayWeeks(WindowAssigner):
+class MondayWeeks(RegularWindows):
     def __init__(self, offset_ms: int) -> None:
         self.offset_ms = offset_ms
 
@@ -138,12 +139,12 @@ class MondayWeeks(WindowAssigner):
         return Weeks(self.offset_ms)
 
 
-class CalendarMonths(WindowAssigner):
+class CalendarMonths(RegularWindows):
     def _assigner(self) -> Assigner:
         return Months()
 
 
-class AnyThreeDays(WindowAssigner):
+class AnyThreeDays(RegularWindows):
     def _assigner(self) -> Assigner:
         return ThreeDays()
 
@@ -154,7 +155,7 @@ def week_of(time: datetime) -> datetime:
     return day - timedelta(days=day.weekday()) + timedelta(hours=6)
 
 
-KINDS: dict[str, tuple[WindowAssigner, Callable[[datetime], datetime]]] = {
+KINDS: dict[str, tuple[RegularWindows, Callable[[datetime], datetime]]] = {
     "weeks": (MondayWeeks(6 * HOUR_MS), week_of),
     "months": (CalendarMonths(), lambda time: time.replace(day=1, hour=0)),
 }
@@ -340,7 +341,7 @@ def test_a_reader_of_state_knows_their_bounds(build: Any, tmp_path: Path) -> Non
 
 
 def test_other_windows_are_refused_by_their_names() -> None:
-    def graph(windows: WindowAssigner) -> JobGraph:
+    def graph(windows: RegularWindows) -> JobGraph:
         def build(env: StreamExecutionEnvironment) -> None:
             to_sink(keyed_by_user(env, by_column=True).window(windows).aggregate(total=sum_("value")))
 

@@ -78,7 +78,7 @@ def test_what_is_declared_is_checked() -> None:
     of = SlidingEventTimeWindows.of
     assert of(Duration.of_minutes(10), Time.minutes(1))._assigner() == Sliding(600_000, 60_000)
     assert str(of(Duration.of_minutes(10), Time.minutes(1))) == "SlidingEventTimeWindows(10 min, 1 min)"
-    assert of(Time.days(1), Time.hours(1), Time.minutes(-5)).offset_ms == -300_000
+    assert of(Time.days(1), Time.hours(1), Time.minutes(-5)).offset == -300_000
     with pytest.raises(ValueError, match="size and slide are more than 0 ms, got 10 ms and 0 ms"):
         of(Duration.of_millis(10), Duration.of_millis(0))
     with pytest.raises(ValueError, match=r"the offset is less than the slide \(5 ms\), got 5 ms"):

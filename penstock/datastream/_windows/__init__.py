@@ -1,0 +1,1 @@
+"""Defines windows, their assigners, triggers and serializers. `penstock.datastream.window` offers all of them."""
