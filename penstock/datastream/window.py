@@ -21,6 +21,7 @@ from penstock.datastream._windows.window_assigners import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    T,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WindowAssigner,
@@ -45,6 +46,7 @@ from penstock.datastream._windows.window_triggers import (
     Trigger,
     TriggerResult,
 )
+from penstock.datastream.functions import IN, KEY, OUT, W2, W
 
 __all__ = [
     "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountSlidingWindowAssigner", "CountTrigger",
@@ -53,7 +55,8 @@ __all__ = [
     "GlobalWindowSerializer", "GlobalWindows", "MergingWindowAssigner", "NeverTrigger", "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger", "PurgingTrigger", "SessionWindowTimeGapExtractor", "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows", "TimeWindow", "TimeWindowSerializer", "Trigger", "TriggerResult",
-    "TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "Window", "WindowAssigner",
+    "TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "Window", "WindowAssigner", "IN", "KEY", "OUT", "T",
+    "W", "W2",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names without it

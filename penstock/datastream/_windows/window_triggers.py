@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from penstock.common.metrics import MetricGroup
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.datastream._windows.lengths import length_ms
@@ -70,7 +71,7 @@ class Trigger(ABC, Generic[T, W]):
             """Return the time of the slot's clock, in ms since the epoch."""
 
         @abstractmethod
-        def get_metric_group(self) -> Any:
+        def get_metric_group(self) -> MetricGroup:
             """Return the metric group of the operator."""
 
         @abstractmethod

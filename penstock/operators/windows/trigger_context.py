@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.common.metrics import MetricGroup
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -50,9 +51,8 @@ class SubtaskTriggerContext(Trigger.OnMergeContext):
     def get_current_watermark(self) -> int:
         return self._context.current_watermark_ms()
 
-    def get_metric_group(self) -> Any:
-        context: Any = self._context
-        return context.get_metrics_group()
+    def get_metric_group(self) -> MetricGroup:
+        return self._context.get_metrics_group()
 
     def register_processing_time_timer(self, time: int) -> None:
         self._processing.register(checked_time(time), self._window)
