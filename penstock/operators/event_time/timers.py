@@ -202,7 +202,7 @@ class TimerQueue:
         return heapq.heappop(heap) if is_due else None
 
 
-_EVENT, _PROCESSING = "_event_time_timers", "_processing_time_timers"
+EVENT_TIMERS, PROCESSING_TIMERS = "_event_time_timers", "_processing_time_timers"
 
 
 class Timers:
@@ -215,8 +215,10 @@ class Timers:
         self._time = time
         self._backend = backend
         self._wall_ms = wall_ms
-        self._event = self._queue(_EVENT, time) if backend.has_restored(operator, _EVENT) else None
-        self._processing = self._queue(_PROCESSING, None) if backend.has_restored(operator, _PROCESSING) else None
+        self._event = self._queue(EVENT_TIMERS, time) if backend.has_restored(operator, EVENT_TIMERS) else None
+        self._processing = (
+            self._queue(PROCESSING_TIMERS, None) if backend.has_restored(operator, PROCESSING_TIMERS) else None
+        )
 
     def _queue(self, name: str, time: EventTime | None) -> TimerQueue:
         return TimerQueue(name, self._operator, self._backend, time)
@@ -228,7 +230,7 @@ class Timers:
 
     def register_event(self, timestamp_ms: int) -> None:
         if self._event is None:
-            self._event = self._queue(_EVENT, self._time)
+            self._event = self._queue(EVENT_TIMERS, self._time)
         self._event.register(timestamp_ms)
 
     def delete_event(self, timestamp_ms: int) -> None:
@@ -251,7 +253,7 @@ class Timers:
 
     def register_processing(self, timestamp_ms: int) -> None:
         if self._processing is None:
-            self._processing = self._queue(_PROCESSING, None)
+            self._processing = self._queue(PROCESSING_TIMERS, None)
         self._processing.register(timestamp_ms)
 
     def delete_processing(self, timestamp_ms: int) -> None:

@@ -266,9 +266,13 @@ class Subtask:
         """Return the earliest deadline of timers, held rows and generators. While the job drains they wait."""
         due = [ready_in_ms, self.event_time.on_quiet(), self.work.next_deadline_in_ms()]
         waits = [wait_ms for wait_ms in due[: None if self._draining.is_over else 1] if wait_ms is not None]
-        if self._calls is not None and (call_in_ms := self._calls.due_in_ms()) is not None:
+        if (call_in_ms := self.call_due_in_ms()) is not None:
             waits.append(call_in_ms)
         return max(0.1, min(waits)) if waits else None
+
+    def call_due_in_ms(self) -> float | None:
+        """Return the time until a call is over time or to be made again, in ms; None: there is none."""
+        return None if self._calls is None else self._calls.due_in_ms()
 
     def _report_empty(self) -> None:
         """Report to the JobMaster, while the job drains, each time that nothing but barriers is left to do here."""
