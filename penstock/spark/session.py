@@ -28,6 +28,7 @@ import penstock
 from penstock.spark.cluster.java import ensure_java
 from penstock.spark.cluster.quick_java import QUICK, java_flags
 from penstock.spark.cluster.spark_watch import why_gone
+from penstock.spark.process.daemon_ahead import start_ahead
 from penstock.spark.process.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
 
 log = logging.getLogger(__name__)
@@ -167,6 +168,8 @@ def _start(job_name: str, slots: int, queries: bool) -> SparkContext:
     source_tree = _source_tree()
     if source_tree:
         settings["spark.executorEnv.PYTHONPATH"] = source_tree
+    if os.environ["PYSPARK_PYTHON"] == sys.executable:
+        settings |= {f"spark.executorEnv.{name}": value for name, value in start_ahead(source_tree).items()}
     with _interrupt_deferred():
         try:
             return SparkContext(conf=conf.setAll(list(settings.items())))

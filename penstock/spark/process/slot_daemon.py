@@ -47,11 +47,27 @@ def _reseed() -> None:
         random.seed()
 
 
+def be_the_daemon() -> None:
+    """Take over from a daemon that was started ahead, or be that one; return once this process is to be the daemon."""
+    # Imported here: an executor of a cluster has no use for it.
+    from penstock.spark.process import daemon_ahead
+
+    if len(sys.argv) == 2 and os.path.isabs(sys.argv[1]):
+        listening = daemon_ahead.listen_at(sys.argv[1])
+        preload()
+        if not daemon_ahead.wait_at(listening):
+            sys.exit()
+        sys.path[:] = with_compiled_pyspark(sys.path)
+    else:
+        daemon_ahead.hand_over()
+        sys.path[:] = with_compiled_pyspark(sys.path)
+        preload()
+
+
 if __name__ == "__main__":
-    sys.path[:] = with_compiled_pyspark(sys.path)
+    be_the_daemon()
     from pyspark.daemon import manager
 
-    preload()
     if FOLDER_VARIABLE in os.environ:
         record_ends(os.environ[FOLDER_VARIABLE])
     manager()
