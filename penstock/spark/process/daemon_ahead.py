@@ -100,7 +100,9 @@ def hand_over() -> None:
 
 
 def wait_at(listening: socket.socket) -> bool:
-    """Take the place of the daemon that Spark starts. Return False if the driver ends first, or it needs another environment."""
+    """Take the place of the daemon that Spark starts. Return False if the driver ends first, or if that daemon has
+    another environment.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     waited_for: list[int] = [listening.fileno(), 0]
     ready, _, _ = select.select(waited_for, [], [])
