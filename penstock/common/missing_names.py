@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 _WINDOWS = "it is in penstock.datastream.window"
 _WINDOW_FUNCTIONS = "it is in penstock.datastream.functions"
-_PACKAGES = (
-    "slots use the Python environment of Spark's executors: install packages there, or send them with Spark "
-    "(spark.archives, spark.submit.pyFiles)"
-)
 _OLD_SOURCES = "sources are given to from_source(source, watermark_strategy, name)"
 _SERVICE = "there is no such connector in this version: use Kafka, files or a DataFrame, or a function in map()"
 _JVM = "it belongs to Flink's JVM, and has no counterpart here: leave it out"
@@ -51,12 +47,6 @@ ADVICE = {
     **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Instant", "SqlTime", "PrimitiveArray")},
     # ---- methods ------------------------------------------------------------------------------------------------
     "StreamExecutionEnvironment.create_input": _OLD_SOURCES,
-    "StreamExecutionEnvironment.set_python_requirements": _PACKAGES,
-    "StreamExecutionEnvironment.add_python_archive": _PACKAGES,
-    "StreamExecutionEnvironment.set_python_executable": (
-        "slots use the Python of Spark's executors: set spark.pyspark.python, or PYSPARK_PYTHON"
-    ),
-    "StreamExecutionEnvironment.register_cached_file": "files go to the executors with Spark: spark.files",
     "FileSourceBuilder.monitor_continuously": (
         "the files are those that are there when the job starts; new ones are read by the next job"
     ),

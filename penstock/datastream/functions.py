@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 
+from penstock.common.cached_files import DistributedCache
 from penstock.common.metrics import MetricGroup
 from penstock.common.missing_names import AdvisesOnMissing, advising_getattr
 from penstock.datastream._streams.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
@@ -1027,6 +1028,14 @@ class RuntimeContext(AdvisesOnMissing, KeyedStateStore):
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
         """Return the name, the number of this subtask from 1, and the parallelism: "Map (3/6)"."""
+
+    def get_distributed_cache(self) -> DistributedCache:
+        """Return the files that `env.register_cached_file(path, name)` has registered, as they are on this machine.
+
+        Returns:
+            The files, by name.
+        """
+        return DistributedCache({})
 
     def get_metrics_group(self) -> MetricGroup:
         """Return the group that makes the metrics of this operator.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterable
 
+from penstock.common.cached_files import CachedFile
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_client import JobClient
@@ -62,6 +63,13 @@ from penstock.graph.logical import Input, LogicalGraph, Node, OperatorKind
 from penstock.graph.timed_nodes import Timed
 
 _CHANGELOG = "state.changelog.enabled"
+
+
+def _existing(method: str, file_path: str) -> Path:
+    path = Path(file_path)
+    if not path.exists():
+        raise FileNotFoundError(f"{method}: there is no {path}")
+    return path.resolve()
 
 
 class StreamExecutionEnvironment(AdvisesOnMissing):
@@ -341,11 +349,69 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         Raises:
             FileNotFoundError: There is no such file.
         """
-        path = Path(file_path)
-        if not path.exists():
-            raise FileNotFoundError(f"add_python_file: there is no {path}")
+        path = _existing("add_python_file", file_path)
         files = self._configuration.get(PythonOptions.PYTHON_FILES)
-        self._configuration.set(PythonOptions.PYTHON_FILES, (*files, str(path.resolve())))
+        self._configuration.set(PythonOptions.PYTHON_FILES, (*files, str(path)))
+
+    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
+        """Have pip install packages where the slots run (`python.requirements`), once per machine.
+
+        Args:
+            requirements_file_path: A requirements.txt.
+            requirements_cache_dir: A directory with the packages, made by `pip download -d`. None: pip fetches them.
+
+        Raises:
+            FileNotFoundError: There is no such file or directory.
+        """
+        text = str(_existing("set_python_requirements", requirements_file_path))
+        if requirements_cache_dir is not None:
+            text += f"#{_existing('set_python_requirements', requirements_cache_dir)}"
+        self._configuration.set(PythonOptions.PYTHON_REQUIREMENTS, text)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Unpack a zip file in the working directory of slots (`python.archives`): functions find it by relative paths.
+
+        Example:
+            env.add_python_archive("/data/models.zip", "models")  # then open("models/prices.bin") in open()
+
+        Args:
+            archive_path: The zip file, or a directory.
+            target_dir: The directory that it becomes. None: one of its own name.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        text = str(_existing("add_python_archive", archive_path)) + (f"#{target_dir}" if target_dir else "")
+        archives = self._configuration.get(PythonOptions.PYTHON_ARCHIVES)
+        self._configuration.set(PythonOptions.PYTHON_ARCHIVES, (*archives, text))
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """Set the Python that slots run (`python.executable`).
+
+        Args:
+            python_exec: A path on their machines, or one in an archive, such as "environment/bin/python". It needs
+                penstock and pyspark.
+        """
+        self._configuration.set(PythonOptions.PYTHON_EXECUTABLE, python_exec)
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
+        """Copy a file to where the slots run; functions find it by `RuntimeContext.get_distributed_cache()`.
+
+        Args:
+            file_path: A file or directory here, or the URI of one that Spark can read.
+            name: The name by which functions ask for it.
+            executable: True: the copies may be run as programs.
+
+        Raises:
+            FileNotFoundError: There is no such file here.
+            ValueError: The name is taken.
+        """
+        files = self._configuration.get(PipelineOptions.CACHED_FILES)
+        if any(file.name == name for file in files):
+            raise ValueError(f"register_cached_file: the name {name!r} is taken")
+        is_here = "://" not in file_path or file_path.startswith("file://")
+        path = str(_existing("register_cached_file", file_path.removeprefix("file://"))) if is_here else file_path
+        self._configuration.set(PipelineOptions.CACHED_FILES, (*files, CachedFile(name, path, executable)))
 
     # ---- sources -------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from penstock.jobmaster.identity import (
 )
 from penstock.jobmaster.job_recovery import FoundCheckpoint, check_fit
 from penstock.protocol.driver.row_folders import Release
+from penstock.spark.cluster.job_files import with_files
 from penstock.spark.cluster.spark_watch import why_gone
 from penstock.spark.cluster.submission import ship_modules
 from penstock.spark.cluster.versions import check_pyspark
@@ -106,6 +107,7 @@ class SparkExecutor:
                     f"session (master {substrate.master}) runs {places} tasks at once"
                 )
             ship_modules(substrate, configuration)
+            substrate = with_files(substrate, configuration)
             job = SparkJob(graph, configuration, identity, substrate, terminal, files)
             try:
                 if reads_frames:

@@ -30,6 +30,7 @@ from penstock.spark.cluster.quick_java import QUICK, java_flags
 from penstock.spark.cluster.spark_watch import why_gone
 from penstock.spark.process.daemon_ahead import start_ahead
 from penstock.spark.process.process_ends import FOLDER_VARIABLE, describe_end, ends_folder
+from penstock.spark.process.slot_files import SlotFile
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,10 @@ class Substrate:
     driver_host: str
     records_ends: bool = False
     """True if the session's daemon records how processes end (`process_ends.py`)."""
+    python: str | None = None
+    """The Python that the job's slots run; None: the session's."""
+    files: tuple[SlotFile, ...] = ()
+    """The files that the job's slots prepare before they run functions."""
 
     def new_session(self) -> SparkSession:
         """Return a session of this context whose settings are its own."""

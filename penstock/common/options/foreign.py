@@ -56,17 +56,17 @@ jobmanager.execution.attempts-history-size jobmanager.execution.failover-strateg
 jobmanager.future-pool.size jobmanager.heap.mb jobmanager.heap.size jobmanager.io-pool.size
 jobmanager.partition.hybrid.partition-data-consume-constraint jobmanager.partition.release-during-job-execution
 jobmanager.resource-id jobmanager.retrieve-taskmanager-hostname jobmanager.web.checkpoints.history parallelism.max
-pipeline.auto-type-registration pipeline.cached-files pipeline.classpaths
+pipeline.auto-type-registration pipeline.classpaths
 pipeline.closure-cleaner-level pipeline.default-kryo-serializers pipeline.force-avro pipeline.force-kryo
 pipeline.force-kryo-avro pipeline.generic-types pipeline.jars pipeline.jobvertex-parallelism-overrides
 pipeline.operator-chaining.chain-operators-with-different-max-parallelism pipeline.registered-kryo-types
 pipeline.registered-pojo-types pipeline.serialization-config pipeline.sources.pause-until-first-checkpoint
 pipeline.vertex-description-include-index-prefix pipeline.vertex-description-mode
 pipeline.vertex-name-include-index-prefix pipeline.watermark-alignment.allow-unaligned-source-splits
-pipeline.watermark-alignment.buffer-size python.archives python.client.executable python.executable
+pipeline.watermark-alignment.buffer-size python.client.executable
 python.execution-mode python.map-state.iterate-response-batch-size python.map-state.read-cache-size
 python.map-state.write-cache-size python.metric.enabled python.operator-chaining.enabled python.profile.enabled
-python.pythonpath python.requirements python.state.cache-size python.systemenv.enabled security.kerberos.login.contexts
+python.pythonpath python.state.cache-size python.systemenv.enabled security.kerberos.login.contexts
 security.kerberos.login.use-ticket-cache slot.idle.timeout
 state.backend.async state.backend.fs.memory-threshold state.backend.fs.write-buffer-size
 state.backend.rocksdb.block.cache-size state.backend.rocksdb.block.metadata-blocksize

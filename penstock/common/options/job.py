@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from penstock.common.cached_files import CachedFile, cached_files_text, parse_cached_files
 from penstock.common.options.modes import RuntimeExecutionMode
 from penstock.common.options.option import (
     BOOLEAN,
@@ -13,6 +14,7 @@ from penstock.common.options.option import (
     STRING,
     STRINGS,
     ConfigOption,
+    OptionType,
     enumeration,
     positive,
 )
@@ -91,6 +93,12 @@ class PipelineOptions:
         Duration.of_millis(200),
         "How often watermarks are generated. 0: never periodically, only if a generator emits one for a row.",
     )
+    CACHED_FILES: ConfigOption[tuple[CachedFile, ...]] = ConfigOption(
+        "pipeline.cached-files",
+        OptionType("list of files", parse_cached_files, cached_files_text),
+        (),
+        "Files that functions find by name (name:rates,path:/data/rates.csv;name:...), copied to where slots run.",
+    )
     GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str] | None] = ConfigOption(
         "pipeline.global-job-parameters",
         MAPPING,
@@ -139,4 +147,25 @@ class PythonOptions:
         STRINGS,
         (),
         "Python files, packages (directories) and zip files that slots can import.",
+    )
+    PYTHON_ARCHIVES: ConfigOption[tuple[str, ...]] = ConfigOption(
+        "python.archives",
+        STRINGS,
+        (),
+        "Zip files, or directories, that are unpacked in the working directory of slots: each in a directory of its "
+        "own name, or of another one (path#name).",
+    )
+    PYTHON_REQUIREMENTS: ConfigOption[str | None] = ConfigOption(
+        "python.requirements",
+        STRING,
+        None,
+        "A requirements.txt whose packages pip installs on the machines of slots; path#directory: from that directory "
+        "of packages, without the network.",
+    )
+    PYTHON_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
+        "python.executable",
+        STRING,
+        None,
+        "The Python that slots run: a path on their machines, or one in an archive (name/bin/python). It needs "
+        "penstock and pyspark. Not set: the Python of the Spark session.",
     )

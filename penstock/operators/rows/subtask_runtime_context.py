@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Callable
 
+from penstock.common.cached_files import DistributedCache, local_copies
 from penstock.common.metrics import MetricGroup
 from penstock.common.options import PipelineOptions
 from penstock.common.typeinfo import TypeInformation
@@ -106,6 +107,10 @@ class SubtaskRuntimeContext(RuntimeContext):
 
     def get_task_name_with_subtasks(self) -> str:
         return f"{self._vertex.name} ({self._subtask + 1}/{self._vertex.parallelism})"
+
+    def get_distributed_cache(self) -> DistributedCache:
+        registered = self._plan.configuration.get(PipelineOptions.CACHED_FILES)
+        return DistributedCache({file.name: local_copies.get(file.name, file.path) for file in registered})
 
     def get_metrics_group(self) -> MetricGroup:
         return super().get_metrics_group() if self._metrics is None else self._metrics.group(self._operator.name)

@@ -39,6 +39,7 @@ from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.messages import Host, Leave, Left, Message, Printed, Register
 from penstock.spark.process.printed_stream import PrintedStream
 from penstock.spark.process.process_title import set_title
+from penstock.spark.process.slot_files import prepare
 from penstock.spark.process.slot_task import SlotArguments
 from penstock.spark.process.system_clock import SystemClock
 from penstock.spark.process.task_end import end_after_return
@@ -65,6 +66,7 @@ def main(arguments: SlotArguments) -> None:
     from penstock.runtime.process.threads import start_slot
 
     become_program()
+    prepare(arguments.files)
     SlotProcess(arguments, start_slot).run()
 
 

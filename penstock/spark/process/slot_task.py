@@ -42,6 +42,8 @@ class SlotArguments:
     """The time for which a process stays that cannot end its task: Spark is to hear of its cancellation before."""
     needs: tuple[tuple[str, str], ...] = ()
     """(module, least version): looked for before anything of ours is imported."""
+    files: tuple[tuple[Any, ...], ...] = ()
+    """The job's archives, requirements and cached files: the fields of `penstock.spark.process.slot_files.SlotFile`."""
     entry: str = field(default="penstock.spark.process.slot_main:main")
     """module:function, called with these arguments. It returns when the task is to end as a success."""
 

@@ -57,7 +57,13 @@ class SlotBodies:
     """Makes the functions of slots' Spark tasks. `port`: where the driver listens."""
 
     def __init__(
-        self, configuration: Configuration, substrate: Substrate, job_id: str, job_name: str, secret: bytes, port: int
+        self,
+        configuration: Configuration,
+        substrate: Substrate,
+        job_id: str,
+        job_name: str,
+        secret: bytes,
+        port: int,
     ) -> None:
         self._configuration = configuration
         self._substrate = substrate
@@ -89,6 +95,7 @@ class SlotBodies:
                 heartbeat_timeout_ms=int(get(HeartbeatOptions.HEARTBEAT_TIMEOUT).ms),
                 search_path=search_path(substrate, self._configuration),
                 relieves=relieves,
+                files=tuple(file.fields() for file in substrate.files),
                 needs=() if substrate.is_local else NEEDS,
                 linger_s=0.0 if substrate.is_local else LINGER_S,
             )
