@@ -123,6 +123,8 @@ class JobApi:
         return [
             ("GET", "/config", self._config),
             ("GET", "/overview", self._driver_overview),
+            # Flink's own pages ask for it. A driver here has jobs, and nothing above them.
+            ("GET", "/applications/overview", lambda request: (200, {"applications": []})),
             ("GET", "/metrics", self._prometheus),
             ("GET", "/jobmanager/config", self._driver_config),
             ("GET", "/jobs", self._list),

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.monitoring.report import JobReport, VertexReport
 from penstock.monitoring.subtask_figures import SubtaskReport
-from penstock.rest.views.figures import Document, counts_of_states, over_subtasks, task_state, vertex_id
+from penstock.rest.views.figures import TASK_STATES, Document, counts_of_states, over_subtasks, task_state, vertex_id
 from penstock.rest.views.metric_views import backpressure_level
 
 _TOTALS = (
@@ -75,7 +75,7 @@ class VertexView:
             "duration": duration_ms,
             "metrics": _totals([] if known is None else [known]),
             "taskmanager-id": slot_id(number),
-            "status-duration": {state: duration_ms},
+            "status-duration": _passed(state, duration_ms),
         }
 
     def times(self) -> Document:
@@ -149,6 +149,11 @@ class VertexView:
         return f"slot {slot}" if pid is None else f"slot {slot}, process {pid}"
 
 
+def _passed(state: str, duration_ms: int) -> dict[str, int]:
+    """Return the time in each state that a task passes through: only the newest is known here."""
+    return dict.fromkeys(TASK_STATES[: TASK_STATES.index("RUNNING") + 1], 0) | {state: duration_ms}
+
+
 def slot_id(slot: int) -> str:
     return f"slot-{slot}"
 
@@ -165,7 +170,10 @@ def _aggregated(subtasks: list[SubtaskReport], duration_ms: int) -> Document:
     figures = _figures(subtasks)
     return {
         "metrics": {name: over_subtasks(values) for name, values in figures.items()},
-        "status-duration": {"RUNNING": over_subtasks([duration_ms] * len(subtasks))},
+        "status-duration": {
+            state: over_subtasks([in_state_ms] * len(subtasks))
+            for state, in_state_ms in _passed("RUNNING", duration_ms).items()
+        },
     }
 
 
