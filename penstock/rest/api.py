@@ -35,6 +35,7 @@ from penstock.rest.views.checkpoint_views import (
 from penstock.rest.views.job_views import (
     driver_overview,
     has_ended,
+    job_accumulators,
     job_details,
     job_exceptions,
     job_overview,
@@ -144,6 +145,7 @@ class JobApi:
             ("GET", rf"{_JOB}/jobmanager/config", self._entries),
             ("GET", rf"{_JOB}/exceptions", self._exceptions),
             ("GET", rf"{_JOB}/metrics", self._job_metrics),
+            ("GET", rf"{_JOB}/accumulators", lambda request: (200, job_accumulators(request.job.report))),
             ("GET", rf"{_JOB}/summary", self._summary),
             ("GET", rf"{_JOB}/diagnosis", self._diagnosis),
             ("GET", rf"{_JOB}/cancellation/(?P<trigger>[^/]+)", self._cancellation_status),
@@ -172,6 +174,12 @@ class JobApi:
             ("GET", rf"{_VERTEX}/watermarks", lambda request: (200, request.view.watermarks())),
             ("GET", rf"{_VERTEX}/subtasktimes", lambda request: (200, request.view.times())),
             ("GET", rf"{_VERTEX}/taskmanagers", lambda request: (200, request.view.slots())),
+            ("GET", rf"{_VERTEX}/accumulators", lambda request: (200, request.view.accumulators())),
+            (
+                "GET",
+                rf"{_VERTEX}/subtasks/accumulators",
+                lambda request: (200, request.view.accumulators_by_subtask()),
+            ),
             ("GET", rf"{_VERTEX}/metrics", self._metrics),
             ("GET", rf"{_VERTEX}/table", self._table),
             ("GET", rf"{_VERTEX}/subtasks/metrics", self._aggregated_metrics),
@@ -219,6 +227,7 @@ class JobApi:
             | {"restarts": report.restarts, "failures": sum(not recovery.is_rescale for recovery in report.recoveries)},
             "checkpoints": checkpoint_statistics(report, restored_checkpoint(report)),
             "rescales": rescale_history(report),
+            "accumulators": report.accumulators,
             "pressure": [vertex_pressure(vertex) for vertex in report.vertices],
             "findings": [finding.document() for finding in diagnose(report, job.facts)],
         }

@@ -5,11 +5,15 @@ The browser is Chromium of the system. Where there is none, these tests are left
 
 from __future__ import annotations
 
+import mimetypes
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from zipfile import ZipFile
 
 import pytest
 
@@ -142,3 +146,51 @@ def test_without_the_token_a_page_asks_for_it(job: tuple[Any, RunningJob], brows
     page.get_by_label("Token").fill(job[1].token)
     page.get_by_role("button", name="Show the jobs").click()
     page.wait_for_selector(".tiles")
+
+
+FLINKS_PAGES = (
+    "overview", "task-manager", *(f"job/running/JOB/{page}" for page in (
+        "overview", "overview/VERTEX/detail", "overview/VERTEX/subtasks", "overview/VERTEX/backpressure",
+        "overview/VERTEX/watermarks", "overview/VERTEX/accumulators", "overview/VERTEX/metrics",
+        "overview/VERTEX/taskmanagers", "exceptions", "timeline", "checkpoints", "configuration",
+    )),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flinks_pages(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    """The web pages of Flink 2.3.0, from Maven."""
+    if shutil.which("mvn") is None:
+        pytest.skip("there is no Maven, which brings Flink's pages: apt-get install maven")
+    folder = tmp_path_factory.mktemp("pages")
+    artifact = "org.apache.flink:flink-runtime-web:2.3.0"
+    copy = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+    subprocess.run(copy, check=True, timeout=250, capture_output=True, cwd=folder)
+    return ZipFile(folder / "flink-runtime-web-2.3.0.jar")
+
+
+def test_flinks_own_pages_show_the_job_without_an_error(
+    job: tuple[Any, RunningJob], browser: Any, flinks_pages: ZipFile
+) -> None:
+    found = job[1]
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {found.token}"})
+    names = set(flinks_pages.namelist())
+
+    def serve(route: Any) -> None:
+        """Flink's files from its archive; everything else is asked of our server."""
+        name = "web" + (urlsplit(route.request.url).path.replace("//", "/").rstrip("/") or "/index.html")
+        if name in names:
+            kind = mimetypes.guess_type(name)[0] or "text/html"
+            route.fulfill(body=flinks_pages.read(name), content_type=kind)
+        else:
+            route.continue_()
+
+    context.route("**/*", serve)
+    page, said = context.new_page(), list[str]()
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    for name in FLINKS_PAGES:
+        page.goto(f"{found.url}/#/{name.replace('JOB', found.job_id).replace('VERTEX', f'{1:032x}')}")
+        page.wait_for_timeout(800)  # only the fragment changes: the page asks by itself
+        assert not said, f"{name}: {said[0][:500]}"

@@ -20,6 +20,7 @@ export function Overview({ summary, chosen, go }) {
     <section class="card"><h2>Job graph</h2>
       <${JobGraph} job=${job} pressure=${pressure} chosen=${chosen} choose=${(id) => (id ? go("overview", id) : go("overview"))} /></section>
     <section class="card wide" tabindex="0"><h2>Vertices</h2><${Vertices} job=${job} pressure=${pressure} chosen=${chosen} go=${go} /></section>
+    <${Counters} counters=${summary.accumulators} />
     ${chosen && html`<${Subtasks} key=${chosen} job=${job} id=${chosen} stamp=${job.now} />`}
     <p class="soft">${checkpoints.counts.completed} checkpoints so far. <a href=${`#/${job.jid}/checkpoints`}>Checkpoints</a> shows what each waited for.</p>`;
 }
@@ -57,6 +58,12 @@ function Vertices({ job, pressure, chosen, go }) {
         <td class=${p.level === "high" ? "bad" : p.level === "low" ? "warn" : ""}>${percent(p.backpressured)}</td>
         <td>${rate(p["rows-in-per-second"])}</td><td>${rate(p["rows-out-per-second"])}</td><td>${bytes(p["queued-bytes"])}</td><td>${watermark(p.watermark)}</td></tr>`;
     })}</tbody></table>`;
+}
+
+function Counters({ counters }) {
+  const names = Object.keys(counters ?? {}).sort();
+  return names.length > 0 && html`<section class="card wide" tabindex="0"><h2>Counters of your functions</h2><table><tbody>
+    ${names.map((name) => html`<tr><th class="text" scope="row">${name}</th><td>${number(counters[name])}</td></tr>`)}</tbody></table></section>`;
 }
 
 // The busiest first: of ten thousand subtasks the first hundred say what there is to say.

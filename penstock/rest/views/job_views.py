@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.monitoring.report import JobReport
 from penstock.rest.views.figures import TASK_STATES, Document, counts_of_states, task_state, vertex_id
-from penstock.rest.views.vertex_views import VertexView, slot_id
+from penstock.rest.views.vertex_views import VertexView, accumulators_listed, slot_id
 
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
 _JOB_STATES = (
@@ -133,6 +133,25 @@ def job_exceptions(report: JobReport, maximum: int) -> Document:
     return {"exceptionHistory": {"entries": entries, "truncated": len(failures) > maximum}}
 
 
+_RESOURCE: Document = {
+    "cpuCores": 1.0, "taskHeapMemory": 0, "taskOffHeapMemory": 0, "managedMemory": 0, "networkMemory": 0,
+    "extendedResources": {},
+}  # fmt: skip
+_POOLS = (
+    "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory", "jvmMetaspace",
+    "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
+)  # fmt: skip
+
+
+def job_accumulators(report: JobReport) -> Document:
+    """Show the counters of user functions, added up over the job."""
+    return {
+        "job-accumulators": [],
+        "user-task-accumulators": accumulators_listed(report.accumulators),
+        "serialized-user-task-accumulators": {},
+    }
+
+
 def slots_overview(reports: Sequence[JobReport]) -> Document:
     """Show the processes of the slots, which Flink calls task managers."""
     return {"taskmanagers": [_slot(report, slot) for report in reports for slot in range(len(report.slot_pids))]}
@@ -158,6 +177,14 @@ def _slot(report: JobReport, slot: int) -> Document:
         "freeSlots": 0,
         "assignedTasks": sum(slot < vertex.parallelism for vertex in report.vertices),
         "memory": {"residentBytes": resident},
+        "dataPort": -1,
+        "jmxPort": -1,
+        "timeSinceLastHeartbeat": -1,
+        # A slot computes in one thread at a time. The pools of memory are those of a JVM, and there is none.
+        "hardware": {"cpuCores": 1, "physicalMemory": resident, "freeMemory": 0, "managedMemory": 0},
+        "totalResource": _RESOURCE,
+        "freeResource": _RESOURCE | {"cpuCores": 0.0},
+        "memoryConfiguration": dict.fromkeys(_POOLS, 0) | {"totalProcessMemory": resident},
     }
 
 

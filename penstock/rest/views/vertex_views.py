@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.monitoring.report import JobReport, VertexReport
@@ -143,10 +145,33 @@ class VertexView:
             if known.watermark_ms is not None
         ]
 
+    def accumulators(self) -> Document:
+        """Show the counters of user functions, added up over the vertex."""
+        total: Counter[str] = Counter()
+        for counts in self._vertex.accumulators.values():
+            total.update(counts)
+        return {"id": vertex_id(self._number), "user-accumulators": accumulators_listed(total)}
+
+    def accumulators_by_subtask(self) -> Document:
+        subtasks = [
+            {
+                "subtask": number,
+                "attempt": self._report.generation,
+                "endpoint": self._endpoint(number),
+                "user-accumulators": accumulators_listed(self._vertex.accumulators.get(number, {})),
+            }
+            for number in range(self._vertex.parallelism)
+        ]
+        return {"id": vertex_id(self._number), "parallelism": self._vertex.parallelism, "subtasks": subtasks}
+
     def _endpoint(self, slot: int) -> str:
         pids = self._report.slot_pids
         pid = pids[slot] if slot < len(pids) else None
         return f"slot {slot}" if pid is None else f"slot {slot}, process {pid}"
+
+
+def accumulators_listed(counts: Mapping[str, int]) -> list[dict[str, str]]:
+    return [{"name": name, "type": "LongCounter", "value": str(count)} for name, count in sorted(counts.items())]
 
 
 def _passed(state: str, duration_ms: int) -> dict[str, int]:

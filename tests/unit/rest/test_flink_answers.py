@@ -33,9 +33,6 @@ LEFT_OUT = {
     "/taskmanagers/:taskmanagerid/thread-dump": "threads of a JVM",
     "/jobs/:jobid/vertices/:vertexid/flamegraph": "samples of JVM threads; py-spy makes flame graphs of slots",
     "/jobs/:jobid/vertices/:vertexid/jm-operator-metrics": "always empty, but for sources of Flink's own",
-    "/jobs/:jobid/accumulators": "accumulators of users are not there yet",
-    "/jobs/:jobid/vertices/:vertexid/accumulators": "as above",
-    "/jobs/:jobid/vertices/:vertexid/subtasks/accumulators": "as above",
 }
 """Paths that Flink has and Penstock has not, each with its reason."""
 
@@ -43,13 +40,6 @@ FIELDS_LEFT_OUT = {
     "application-id": "an application of Flink's: a driver here has jobs, and nothing between",
     "processed_data": "rows that were processed during the alignment are not counted",
     "processed": "as above",
-    "dataPort": "slots connect to each other by ports that they choose for a generation",
-    "jmxPort": "there is no JVM",
-    "timeSinceLastHeartbeat": "a slot that is silent is lost after heartbeat.timeout; until then it is there",
-    "totalResource": "Spark gives resources to executors",
-    "freeResource": "as above",
-    "hardware": "Spark's own pages show the machines of executors",
-    "memoryConfiguration": "pools of a JVM",
     "allocatedSlots": "a process is one slot",
     "/taskmanagers/:taskmanagerid.metrics": "pools of a JVM",
 }
@@ -65,7 +55,12 @@ def served() -> JobApi:
     work = SubtaskReport(0, 10, 10, 100, 100, 5.0, 5.0, 0.4, 0.2, 10, 1.5, 17, 3, 1000.0, 400.0, 200.0)
     shown = report(checkpoint(1, acknowledged=packed(parts), subtasks_expected=5))
     vertices = tuple(
-        replace(vertex, subtasks=dict.fromkeys(range(vertex.parallelism), work), operators=(("uid", vertex.name),))
+        replace(
+            vertex,
+            accumulators={0: {"seen": 3}},
+            subtasks=dict.fromkeys(range(vertex.parallelism), work),
+            operators=(("uid", vertex.name),),
+        )
         for vertex in shown.vertices
     )
     failed = RecoveryReport(2, 5_000, "ValueError: no", 20.0, 1, "Traceback …")
