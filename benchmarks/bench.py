@@ -110,6 +110,7 @@ def cases(seconds: str) -> list[Case]:
         udf("map"),
         udf("udf"),
         Case("calls", "calls", ("batch_calls.py",)),
+        Case("async calls", "calls", ("async_calls.py",)),
         Case("neighbours", "neighbours", ("neighbours.py",)),
         Case("dataframe", "dataframe", ("dataframe.py", "rounds=6")),
         Case("latency", "latency", ("latency.py", f"seconds={seconds}")),

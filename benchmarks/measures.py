@@ -107,6 +107,14 @@ CALLS = [
     Measure("map_batches of 5 ms per call, 400,000 rows: calls", "calls", "calls", must=200),
     Measure("map_batches of 5 ms per call, unaligned: duration p50", "calls", "duration_ms_p50", " ms", must=15),
     exact("calls", "map_batches of 5 ms per call"),
+    Measure(
+        "1,000 calls of 50 ms at once: rows per second / capacity per latency",
+        "async calls",
+        "share_of_limit",
+        must=0.9,
+        better="more",
+    ),
+    Measure("1,000 calls of 50 ms at once, unaligned: duration p50", "async calls", "duration_ms_p50", " ms", must=20),
 ]
 
 NEIGHBOURS = [

@@ -40,6 +40,8 @@ SLOW = (
     "unit/state/test_lazy_checkpoints.py",
     "unit/state/test_row_backends.py",
     "unit/state/test_snapshots.py",
+    "unit/testing/test_every_operator.py",
+    "unit/testing/test_verify_operator.py",
 )
 """Files and folders of unit tests that take seconds each."""
 

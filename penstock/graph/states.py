@@ -17,7 +17,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.graph.declared_functions import AnyWindowSpec, BroadcastSpec
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, PartitionerKind
-from penstock.protocol.values.metadata import Metadata, VertexShape
+from penstock.protocol.values.metadata import CALLS_PART, Metadata, VertexShape
 
 REDUCED_STATE = "_reduced"
 WINDOW_CONTENTS_STATE = "_window_contents"
@@ -113,7 +113,8 @@ def state_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
 
 def unclaimed_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
     """Return the contents of the checkpoint that nobody may drop and no operator takes: output that waits to be
-    committed, and the splits of an operator that is no source any more. A line for each, with the way out.
+    committed, rows that wait for an answer, and the splits of an operator that is no source any more. A line for each,
+    with the way out.
     """
     now = {operator.uid: operator for vertex in graph.vertices for operator in vertex.operators}
     named = _names(metadata)
@@ -126,6 +127,16 @@ def unclaimed_problems(metadata: Metadata, graph: JobGraph) -> list[str]:
                 "of it that waits to be committed: put the sink back, under its uid, until the next checkpoint has "
                 "completed; or stop the old program with a savepoint, which commits all output; or give the output up "
                 "with SavepointWriter.remove_operator()"
+            )
+    waiting_rows = {
+        part.operator: part for s in metadata.subtasks for part in s.parts if part.name == CALLS_PART and not part.kind
+    }
+    for uid in waiting_rows:
+        if uid not in now or now[uid].kind is not OperatorKind.ASYNC_WAIT:
+            found.append(
+                f"operator {named.get(uid, uid)}: the program has no such async function any more, and the checkpoint "
+                "holds rows that wait for its answers: put it back, under its uid, until they have been answered; or "
+                "stop the old program with drain; or give the rows up with SavepointWriter.remove_operator()"
             )
     for state in metadata.enumerators:
         if state.operator in now and now[state.operator].kind is not OperatorKind.SOURCE:

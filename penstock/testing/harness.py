@@ -16,14 +16,14 @@ from penstock.datastream.state import (
     StateDescriptor,
 )
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-from penstock.graph.job_graph import JobGraph, Operator
+from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.subtask.subtask import Subtask
 from penstock.storage.memory import MemoryStore
 from penstock.testing.driven_clock import DrivenClock
 from penstock.testing.fed_source import IDLE, ROW, WATERMARK, Element, FedSource, Feed, Unwrapped, given_time
-from penstock.testing.local_job import LocalJob
+from penstock.testing.local_job import LocalJob, PickledPlan
 from penstock.testing.seen_rows import SeenRows, SeenSink, WithTimestamp
 
 OPTIONS = {
@@ -91,7 +91,7 @@ class Output:
     def __init__(self, harness: Harness, stream: DataStream) -> None:
         self.seen = SeenRows()
         self._taken = 0
-        timed = stream.process(WithTimestamp()).set_parallelism(1).disable_chaining()
+        timed = stream.process(WithTimestamp()).set_parallelism(1).start_new_chain()
         timed.sink_to(SeenSink(self.seen.id)).set_parallelism(1)
 
     @property
@@ -143,7 +143,7 @@ class Harness:
         self._outputs: list[Output] = []
         self._store = MemoryStore()
         self._job: LocalJob | None = None
-        self._graph: JobGraph | None = None
+        self._plan: PickledPlan | None = None
         self._checkpoints: list[Metadata] = []
         self._attempts = 0
 
@@ -213,11 +213,10 @@ class Harness:
         return self._job
 
     def _start(self, restored: Metadata | None) -> None:
-        if self._graph is None:
-            self._graph = self.environment.get_job_graph("test")
-        configuration = self.environment.get_configuration()
+        if self._plan is None:
+            self._plan = PickledPlan(self.environment.get_job_graph("test"), self.environment.get_configuration())
         number, self._attempts = self._attempts, self._attempts + 1
-        self._job = LocalJob(self._graph, configuration, self._store, self.clock, restored, number)
+        self._job = LocalJob(self._plan, self._store, self.clock, restored, number)
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
@@ -343,10 +342,8 @@ class Harness:
         return sorted(((at_ms, key) for key, times in registered.items() for at_ms in times), key=lambda t: t[0])
 
     def _subtasks_of(self, stream: DataStream) -> list[tuple[Subtask, Operator]]:
-        job, graph = self.job, self._graph
-        node = stream._node_for("state")
-        assert graph is not None
-        for vertex in graph.vertices:
+        job, node = self.job, stream._node_for("state")
+        for vertex in job.graph.vertices:
             for operator in vertex.operators:
                 if operator.function is node.function and operator.name == node.name:
                     return [(s, operator) for id, s in job.subtasks.items() if id.vertex == vertex.index]
@@ -410,7 +407,7 @@ class Harness:
             output.seen.go_back_to(id or None)
         if parallelism is not None and parallelism != self.environment.get_parallelism():
             self.environment.set_parallelism(parallelism)
-            self._graph = None
+            self._plan = None
         self._start(self._checkpoints[id - 1] if id else None)
 
     def crash(self) -> None:

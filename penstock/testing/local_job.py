@@ -49,19 +49,26 @@ _ROUNDS_MAX = 1_000_000
 """A job that takes so many rounds at one time never comes to rest."""
 
 
+class PickledPlan:
+    """Holds the plan of a job as slots get it, for all its attempts."""
+
+    def __init__(self, graph: JobGraph, configuration: Configuration) -> None:
+        self.graph = graph
+        self.data = dumps(DeploymentPlan("job", graph, configuration, "inc", "memory", True))
+
+
 class LocalJob:
     """Runs one attempt of a job. `restored`: the checkpoint to begin with. `number`: of the attempt, from 0."""
 
     def __init__(
         self,
-        graph: JobGraph,
-        configuration: Configuration,
+        plan: PickledPlan,
         store: ObjectStore,
         clock: DrivenClock,
         restored: Metadata | None,
         number: int,
     ) -> None:
-        self.graph = graph
+        self.graph = graph = plan.graph
         self.generation = Generation(1, number)
         self._store, self._clock, self._restored = store, clock, restored
         self._acks: dict[int, dict[int, SlotAck]] = {}
@@ -76,10 +83,8 @@ class LocalJob:
         self.subtasks: dict[SubtaskId, Subtask] = {}
         self._turn = 0
         self._has_worked = False
-        plan = DeploymentPlan("job", graph, configuration, "inc", "memory", True)
         # Each slot has functions of its own, as where plans travel. So tests see what a copy of a function does.
-        pickled = dumps(plan)
-        factories = [self._factory(pickle.loads(pickled), slot) for slot in range(graph.slots)]
+        factories = [self._factory(pickle.loads(plan.data), slot) for slot in range(graph.slots)]
         self._enumerators = self._create_enumerators()
         self._drain = JobDrain(graph, restored, self.generation, lambda: list(self._barriers), self._release)
         for id, deployed in self._deployed.items():

@@ -26,6 +26,7 @@ from penstock.datastream import (
 from penstock.datastream.async_retry_predicates import empty_result_predicate, has_exception_predicate
 from penstock.datastream.connectors.number_seq import NumberSequenceSource
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.graph.states import unclaimed_problems
 from penstock.protocol.values.elements import Generation
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.subtask.call_work import CallWork
@@ -483,3 +484,13 @@ def test_a_changed_input_type_is_refused_while_calls_are_in_flight() -> None:
     first.close()
     with pytest.raises(OperatorFailure, match="rows that wait for an answer in the checkpoint have the columns"):
         SmallJob(graph_of(build(Types.STRING()), 1), Configuration(SMALL), first.store, restored=metadata)
+
+
+def test_a_program_without_the_operator_is_refused_while_rows_wait() -> None:
+    job = SmallJob(graph_of(forever, 1), Configuration(SMALL))
+    job.run()
+    metadata = run_with_checkpoint(job, 0, 0).metadata
+    job.close()
+    assert unclaimed_problems(metadata, graph_of(forever, 1)) == []
+    (problem,) = unclaimed_problems(metadata, graph_of(lambda env: numbers(env).sink_to(CommittedRows()), 1))
+    assert "'calls'" in problem and "holds rows that wait for its answers: put it back, under its uid" in problem
