@@ -446,10 +446,10 @@ class _Context(ABC):
     """Describes the row being processed or the timer that fires. It is valid only during the call that gets it."""
 
     @abstractmethod
-    def timestamp(self) -> int | None:
+    def timestamp(self) -> int:
         """Return the event time of the row, or the time of the timer, in ms since the epoch.
 
-        None if the row has no event time.
+        -2^63 if the row has no event time, as in PyFlink.
         """
 
     @abstractmethod
@@ -766,8 +766,8 @@ class BaseBroadcastProcessFunction(Function):
         """Describes the row being processed. It is valid only during the call that gets it."""
 
         @abstractmethod
-        def timestamp(self) -> int | None:
-            """Return the event time of the row in ms since the epoch; None if the row has no event time."""
+        def timestamp(self) -> int:
+            """Return the event time of the row in ms since the epoch; -2^63 if the row has no event time."""
 
         @abstractmethod
         def current_processing_time(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator
 
+from penstock.common.watermark_strategy import NO_TIMESTAMP
 from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from penstock.datastream.state import MapStateDescriptor, StateDescriptor
 from penstock.datastream.time_domain import TimeDomain
@@ -67,8 +68,9 @@ class _Context:
         self._operator = operator
         self._states = states
 
-    def timestamp(self) -> int | None:
-        return self._element.timestamp_ms
+    def timestamp(self) -> int:
+        time_ms = self._element.timestamp_ms
+        return NO_TIMESTAMP if time_ms is None else time_ms
 
     def current_processing_time(self) -> int:
         return self._context.processing_time_ms()
@@ -110,9 +112,9 @@ class OnTimerContext(ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerConte
         self._timer = timer
         return self
 
-    def timestamp(self) -> int | None:
+    def timestamp(self) -> int:
         """Return the time for which the timer was registered, in both kinds of time."""
-        return None if self._timer is None else self._timer.timestamp_ms
+        return NO_TIMESTAMP if self._timer is None else self._timer.timestamp_ms
 
     def time_domain(self) -> TimeDomain:
         return TimeDomain.EVENT_TIME if self._element.event_timer else TimeDomain.PROCESSING_TIME

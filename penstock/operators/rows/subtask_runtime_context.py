@@ -9,6 +9,7 @@ from penstock.common.cached_files import DistributedCache, local_copies
 from penstock.common.metrics import MetricGroup
 from penstock.common.options import PipelineOptions
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import NO_TIMESTAMP
 from penstock.datastream.functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
@@ -293,8 +294,9 @@ class ElementContext(
     def get_current_key(self) -> Any:
         return self._context.current_key()
 
-    def timestamp(self) -> int | None:
-        return self._element.timestamp_ms
+    def timestamp(self) -> int:
+        time_ms = self._element.timestamp_ms
+        return NO_TIMESTAMP if time_ms is None else time_ms
 
     def timer_service(self) -> TimerService:
         return self._timers
@@ -316,9 +318,9 @@ class FiringContext(KeyedProcessFunction.OnTimerContext, KeyedCoProcessFunction.
     def get_current_key(self) -> Any:
         return self._context.current_key()
 
-    def timestamp(self) -> int | None:
+    def timestamp(self) -> int:
         """Return the time for which the timer was registered, in both kinds of time."""
-        return None if self._timer is None else self._timer.timestamp_ms
+        return NO_TIMESTAMP if self._timer is None else self._timer.timestamp_ms
 
     def time_domain(self) -> TimeDomain:
         return TimeDomain.EVENT_TIME if self._element.event_timer else TimeDomain.PROCESSING_TIME

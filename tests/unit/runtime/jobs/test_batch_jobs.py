@@ -27,6 +27,7 @@ from penstock.datastream import (
 from penstock.datastream._streams.runtime_modes import options_of, runtime_mode
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.connectors.datagen import DataGeneratorSource
+from penstock.datastream.functions import ProcessAllWindowFunction
 from penstock.runtime.input import held_rows
 from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.jobs.test_small_jobs import SMALL, finish
@@ -192,6 +193,29 @@ def test_no_row_is_late_and_windows_fire_at_the_end_of_their_key() -> None:
         ("b", 0, [("b", 1), ("b", 2), ("b", 3)], MAX),
         ("c", 4, [("c", 5)], MAX),
     ]
+
+
+def test_windows_of_counts_and_over_all_rows() -> None:
+    assert results(lambda env: keyed(env).count_window(2).reduce(lambda a, b: (a[0], a[1] + b[1]))) == [
+        ("a", 11),
+        ("b", 4),
+    ], "a window that is not full has no result"
+
+    class All(ProcessAllWindowFunction[Any, Any, Any]):
+        def process(self, context: Any, elements: Any) -> Any:
+            yield list(elements)
+
+    assigner = TumblingEventTimeWindows.of(Duration.of_millis(4))
+    found = results(lambda env: rows(env, timed=True).window_all(assigner).process(All()))
+    assert found == [[("b", 1), ("a", 2), ("b", 2), ("b", 3)], [("c", 5)], [("a", 9)]]
+
+
+def test_rows_without_time_have_the_least_timestamp() -> None:
+    class Time(ProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            yield ctx.timestamp()
+
+    assert results(lambda env: rows(env).process(Time())) == [MIN] * len(ROWS), "as in PyFlink"
 
 
 def test_functions_without_keys_see_no_watermark() -> None:

@@ -181,7 +181,8 @@ def test_what_a_function_without_keys_sees() -> None:
     assert sorted(row for row in rows if isinstance(row, int)) == list(range(8))
     rows = [row for row in rows if not isinstance(row, int)]
     assert Counter(row[:4] for row in rows) == Counter(
-        [("row", value, None, True) for value in range(8)] + 2 * [("rule", value, None, True) for value in range(3)]
+        [("row", value, -(2**63), True) for value in range(8)]
+        + 2 * [("rule", value, -(2**63), True) for value in range(3)]
     )
     assert all(entries == [(value, value) for value, _ in entries] for *_, entries in rows)
     job.close()
