@@ -27,6 +27,7 @@ from penstock.monitoring.report import CheckpointReport, JobReport, VertexReport
 from penstock.rest.operations import Operations, Outcome, TooManyOperations, TriggerIdInUse
 from penstock.rest.prometheus import exposition
 from penstock.rest.views.checkpoint_views import (
+    EncodedCheckpoints,
     checkpoint_details,
     checkpoint_of_vertex,
     checkpoint_statistics,
@@ -84,6 +85,12 @@ class ServedJob:
     configuration: Configuration = field(default_factory=Configuration)
     directory: str | None = None
     operations: Operations = field(default_factory=Operations)
+    encoded: EncodedCheckpoints = field(default_factory=EncodedCheckpoints)
+
+    def checkpoints(self) -> dict[str, Any]:
+        """Show its checkpoints, as Flink does."""
+        report = self.report
+        return checkpoint_statistics(report, restored_checkpoint(report), self.encoded)
 
     @property
     def report(self) -> JobReport:
@@ -225,7 +232,7 @@ class JobApi:
         return {
             "job": job_details(report, job.started_wall_ms, now)
             | {"restarts": report.restarts, "failures": sum(not recovery.is_rescale for recovery in report.recoveries)},
-            "checkpoints": checkpoint_statistics(report, restored_checkpoint(report)),
+            "checkpoints": job.checkpoints(),
             "rescales": rescale_history(report),
             "accumulators": report.accumulators,
             "pressure": [vertex_pressure(vertex) for vertex in report.vertices],
@@ -343,8 +350,7 @@ class JobApi:
         return 200, listed(figures_of(request.vertex).get(request.subtask, {}), request.listed("get"))
 
     def _checkpoints(self, request: _Request) -> Answer:
-        report = request.job.report
-        return 200, checkpoint_statistics(report, restored_checkpoint(report))
+        return 200, request.job.checkpoints()
 
     def _checkpoint_config(self, request: _Request) -> Answer:
         return 200, checkpoint_settings(request.job.configuration, request.job.directory)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
+from msgspec.json import encode
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -136,7 +136,7 @@ class _Answers:
                     report = job.report
                     if report is not before:
                         before = report
-                        yield f"data: {json.dumps(self._api.summary(job))}\n\n".encode()
+                        yield b"data: " + encode(self._api.summary(job)) + b"\n\n"
                     else:
                         yield b": nothing has changed\n\n"  # finds out whether the reader is still there
                     await asyncio.sleep(1.0)
@@ -158,4 +158,4 @@ class _Answers:
 
 def _json(status: int, document: Any) -> Response:
     headers = _SECURITY | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
-    return Response(json.dumps(document), status, headers, "application/json; charset=UTF-8")
+    return Response(encode(document), status, headers, "application/json; charset=UTF-8")

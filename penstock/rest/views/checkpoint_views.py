@@ -4,21 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+from msgspec.json import encode
+
 from penstock.monitoring.report import CheckpointReport, JobReport
 from penstock.monitoring.subtask_figures import SubtaskCheckpoint
 from penstock.rest.views.figures import Document, summary, vertex_id
 
 
-def checkpoint_statistics(report: JobReport, restored: Document | None) -> Document:
+class EncodedCheckpoints:
+    """Shows checkpoints in a list, and keeps the JSON of those that have ended: a long history is sent again and again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[CheckpointReport, Raw]] = {}
+
+    def shown(self, report: JobReport) -> list[Raw]:
+        """Return the report's checkpoints, newest first."""
+        known, self._kept = self._kept, {}
+        shown = []
+        for checkpoint in reversed(report.checkpoints):
+            before = known.get(checkpoint.checkpoint_id)
+            if before is None or before[0] is not checkpoint:
+                before = checkpoint, Raw(encode(checkpoint_overview(checkpoint, report)))
+            self._kept[checkpoint.checkpoint_id] = before
+            shown.append(before[1])
+        return shown
+
+
+def checkpoint_statistics(report: JobReport, restored: Document | None, encoded: EncodedCheckpoints) -> Document:
     """Show the job's newest checkpoints, newest first, with counts and a summary. `restored`: the last one used."""
     newest_first = report.checkpoints[::-1]
-    shown = [checkpoint_overview(checkpoint, report) for checkpoint in newest_first]
     completed = [c for c in newest_first if c.status == "completed"]
     in_progress = sum(c.status == "in_progress" for c in newest_first)
 
-    def newest(status: str, is_savepoint: bool = False) -> Document | None:
-        found = (s for s in shown if s["status"] == status and s["is_savepoint"] is is_savepoint)
-        return next(found, None)
+    def newest(status: str, is_savepoint: bool | None) -> Document | None:
+        found = (c for c in newest_first if c.status == status and is_savepoint in (None, c.is_savepoint))
+        first = next(found, None)
+        return None if first is None else checkpoint_overview(first, report)
 
     return {
         "counts": {
@@ -36,12 +58,12 @@ def checkpoint_statistics(report: JobReport, restored: Document | None) -> Docum
             "persisted_data": summary(c.inflight_bytes for c in completed),
         },
         "latest": {
-            "completed": newest("COMPLETED"),
-            "savepoint": newest("COMPLETED", is_savepoint=True),
-            "failed": newest("FAILED") or newest("FAILED", is_savepoint=True),
+            "completed": newest("completed", is_savepoint=False),
+            "savepoint": newest("completed", is_savepoint=True),
+            "failed": newest("failed", is_savepoint=None),
             "restored": restored,
         },
-        "history": shown,
+        "history": encoded.shown(report),
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 from penstock.common import Configuration
 from penstock.monitoring.report import EdgeReport, RecoveryReport
@@ -86,7 +87,7 @@ def ours(path: str) -> Any:
     }
     for name, value in (names | {":subtaskindex": "0"}).items():
         path = path.replace(name, value)
-    return served().answer("GET", path, b"")[1]
+    return json.loads(encode(served().answer("GET", path, b"")[1]))
 
 
 def differences(flink: Any, found: Any, where: str) -> list[str]:

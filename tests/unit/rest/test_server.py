@@ -25,6 +25,7 @@ from penstock.rest.job_registry import running_jobs
 from penstock.rest.operations import REMEMBERED_MAX, UNFINISHED_MAX
 from penstock.rest.rest_client import DriverUnreachable, RequestFailed, RestClient
 from penstock.rest.server import RestServer
+from penstock.rest.views.checkpoint_views import EncodedCheckpoints
 from tests.unit.rest.conftest import Hosted
 from tests.unit.rest.running import JOB_ID, DrivenClient, checkpoint, report
 
@@ -109,6 +110,15 @@ def test_checkpoints_are_shown_as_flink_shows_them(hosted: Hosted) -> None:
     assert ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/details/2")[1]["failure_message"] == "expired"
     status, answer = ask(hosted, "GET", f"/jobs/{JOB_ID}/checkpoints/details/9")
     assert status == 404 and "those are: 1, 2, 3, 4, 5" in answer["errors"][0]
+
+
+def test_a_long_history_is_encoded_once() -> None:
+    encoded, first = EncodedCheckpoints(), report(checkpoint(1), checkpoint(2, "in_progress"))
+    newest, oldest = encoded.shown(first)
+    second = report(first.checkpoints[0], checkpoint(2), checkpoint(3, "in_progress"))
+    shown = encoded.shown(second)
+    assert shown[2] is oldest and shown[1] is not newest
+    assert [json.loads(bytes(one))["status"] for one in shown] == ["IN_PROGRESS", "COMPLETED", "COMPLETED"]
 
 
 @pytest.mark.parametrize("name", ["CANONICAL", "NATIVE", "native", "DEFAULT"])
