@@ -61,7 +61,6 @@ ADVICE = {
     "DataStream.collect": _COLLECT,
     "DataStream.toPandas": _COLLECT,
     "DataStream.write": "rows are written by sink_to(sink)",
-    "DataStream.join": "two streams meet in connect(other).key_by(...).process(KeyedCoProcessFunction)",
     "DataStream.cache": "a bounded stream is kept as a DataFrame: stream.to_spark()",
     "DataStream.count_window": "it belongs to keyed streams; for all rows there is count_window_all(size)",
     "WindowedStream.evictor": "a ProcessWindowFunction can leave out rows",

@@ -34,13 +34,16 @@ from penstock.datastream.functions import (
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
     Function,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    JoinFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -48,6 +51,7 @@ from penstock.datastream.functions import (
     MapFunction,
     Partitioner,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
@@ -55,6 +59,7 @@ from penstock.datastream.functions import (
     SourceFunction,
     WindowFunction,
 )
+from penstock.datastream.joined_streams import CoGroupedStreams, IntervalJoin, JoinedStreams
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.datastream.state import (
@@ -94,8 +99,9 @@ from penstock.datastream.window import (
 )
 
 __all__ = [
-    "AggregateFunction", "AggregatingStateDescriptor", "AllWindowedStream", "AsyncDataStream", "AsyncFunction",
-    "AsyncRetryPredicate", "AsyncRetryStrategy", "BlockingFunction", "BroadcastConnectedStream",
+    "CoGroupFunction", "CoGroupedStreams", "FlatJoinFunction", "IntervalJoin", "JoinFunction", "JoinedStreams",
+    "ProcessJoinFunction", "AggregateFunction", "AggregatingStateDescriptor", "AllWindowedStream", "AsyncDataStream",
+    "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy", "BlockingFunction", "BroadcastConnectedStream",
     "BroadcastProcessFunction", "BroadcastStream", "CheckpointConfig", "CheckpointStorage", "CheckpointedFunction",
     "CheckpointingMode", "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "ConnectedStreams", "CountWindow",
     "CustomCheckpointStorage", "CustomStateBackend", "DataStream", "DataStreamSink", "DynamicEventTimeSessionWindows",

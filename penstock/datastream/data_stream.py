@@ -60,6 +60,7 @@ from penstock.datastream._streams.function_wrappers import (
     refuse_callable,
     selector_of,
 )
+from penstock.datastream._streams.join_functions import checked_other
 from penstock.datastream._streams.keyed_columns import (
     aggregates_so_far,
     check_built_in,
@@ -97,6 +98,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from penstock.datastream.joined_streams import CoGroupedStreams, IntervalJoin, JoinedStreams
 from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor
@@ -504,6 +506,46 @@ class DataStream(Stream):
         )
 
     # ---- several streams ---------------------------------------------------------------------------------------------
+
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """Join this stream with another one: each pair of rows with equal keys in the same window.
+
+        Example:
+            minutes = TumblingEventTimeWindows.of(Duration.of_minutes(1))
+            joined = orders.join(visits).where("user").equal_to("user").window(minutes)
+            joined.apply(lambda order, visit: (order["user"], visit["shop"]))
+
+        Args:
+            other_stream: The other stream.
+
+        Returns:
+            The two streams. Say their keys, windows and function next.
+
+        Raises:
+            TypeError: The argument is no stream.
+            ValueError: It belongs to another environment.
+        """
+        return JoinedStreams(self, checked_other(self, other_stream, "join"))
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """Group the rows of this stream and another one by keys and windows, for a function of both groups.
+
+        Example:
+            minutes = TumblingEventTimeWindows.of(Duration.of_minutes(1))
+            grouped = orders.co_group(visits).where("user").equal_to("user").window(minutes)
+            grouped.apply(lambda orders, visits: [(len(orders), len(visits))])
+
+        Args:
+            other_stream: The other stream.
+
+        Returns:
+            The two streams. Say their keys, windows and function next.
+
+        Raises:
+            TypeError: The argument is no stream.
+            ValueError: It belongs to another environment.
+        """
+        return CoGroupedStreams(self, checked_other(self, other_stream, "co_group"))
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         """Group the rows of the whole stream into windows. One subtask has them all.
@@ -990,6 +1032,29 @@ class KeyedStream(DataStream):
             TypeError: The argument is no window assigner.
         """
         return WindowedStream(self, window_assigner)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Join each row with those of another stream with the same key whose event time is near.
+
+        Example:
+            timed = [stream.assign_timestamps_and_watermarks(strategy) for stream in (orders, visits)]
+            joined = timed[0].key_by("user").interval_join(timed[1].key_by("user"))
+            near = joined.between(Time.minutes(-10), Time.minutes(0))
+            near.process(lambda order, visit: (order["user"], visit["shop"]))
+
+        Args:
+            other_stream: The other stream, keyed by keys of the same type.
+
+        Returns:
+            The two streams. Say the interval and the function next.
+
+        Raises:
+            TypeError: The argument is no keyed stream, or its keys are of another type.
+            ValueError: It belongs to another environment.
+        """
+        if not isinstance(other_stream, KeyedStream):
+            raise TypeError(f"interval_join() takes a keyed stream, other.key_by(...); got {other_stream!r}")
+        return IntervalJoin(ConnectedStreams(self, checked_other(self, other_stream, "interval_join")))
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
         """Group the rows of each key into windows of a number of rows.

@@ -33,13 +33,14 @@ from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 
 __all__ = [
-    "AggregateFunction", "AllWindowFunction", "AsyncFunction", "AsyncFunctionDescriptor", "AsyncRetryPredicate",
-    "AsyncRetryStrategy", "BaseBroadcastProcessFunction", "BlockingFunction", "BroadcastProcessFunction",
-    "CheckpointedFunction", "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction",
-    "FlatMapFunction", "Function", "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector",
-    "KeyedBroadcastProcessFunction", "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction",
-    "NullByteKeySelector", "OperatorStateStore", "Partitioner", "ProcessAllWindowFunction", "ProcessFunction",
-    "ProcessWindowFunction", "ReduceFunction", "RuntimeContext", "SinkFunction", "SourceFunction", "WindowFunction",
+    "CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction", "AggregateFunction",
+    "AllWindowFunction", "AsyncFunction", "AsyncFunctionDescriptor", "AsyncRetryPredicate", "AsyncRetryStrategy",
+    "BaseBroadcastProcessFunction", "BlockingFunction", "BroadcastProcessFunction", "CheckpointedFunction",
+    "CoFlatMapFunction", "CoMapFunction", "CoProcessFunction", "FilterFunction", "FlatMapFunction", "Function",
+    "FunctionInitializationContext", "FunctionSnapshotContext", "KeySelector", "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction", "KeyedProcessFunction", "KeyedStateStore", "MapFunction", "NullByteKeySelector",
+    "OperatorStateStore", "Partitioner", "ProcessAllWindowFunction", "ProcessFunction", "ProcessWindowFunction",
+    "ReduceFunction", "RuntimeContext", "SinkFunction", "SourceFunction", "WindowFunction",
 ]  # fmt: skip
 
 IN = TypeVar("IN")
@@ -756,6 +757,90 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
         Args:
             context: Gives the window and its state.
+        """
+
+
+class JoinFunction(Function):
+    """Makes one row of each pair of rows that a window join finds."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Return the row to emit for a pair.
+
+        Args:
+            first: A row of the first stream.
+            second: A row of the second stream, with the same key and in the same window.
+
+        Returns:
+            The row to emit.
+        """
+
+
+class FlatJoinFunction(Function):
+    """Makes any number of rows of each pair of rows that a window join finds."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Iterable[Any] | None:
+        """Yield the rows to emit for a pair, or return an iterable of them, or None for no rows.
+
+        Args:
+            first: A row of the first stream.
+            second: A row of the second stream, with the same key and in the same window.
+
+        Returns:
+            The rows to emit.
+        """
+
+
+class CoGroupFunction(Function):
+    """Processes all rows that two streams have of a key in a window, also where one of them has none."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any] | None:
+        """Yield the rows to emit for a window, or return an iterable of them, or None for no rows.
+
+        Args:
+            first: The rows of the first stream.
+            second: The rows of the second stream.
+
+        Returns:
+            The rows to emit.
+        """
+
+
+class ProcessJoinFunction(Function):
+    """Processes each pair of rows that an interval join finds.
+
+    It yields rows for the main output, and `tag, row` for the side output of an `OutputTag`. It does not change the two
+    rows: others meet them, too.
+    """
+
+    class Context(ABC):
+        """Describes the pair. It is valid only during the call that gets it."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int:
+            """Return the event time of the left row, in ms since the epoch."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Return the event time of the right row, in ms since the epoch."""
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """Return the later of both, which is the event time of what is emitted."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+        """Yield the rows to emit for a pair, or return an iterable of them, or None for no rows.
+
+        Args:
+            left: A row of the first stream.
+            right: A row of the second stream, with the same key.
+            ctx: Gives the times of both.
+
+        Returns:
+            The rows to emit; `tag, row` for a side output.
         """
 
 

@@ -1,5 +1,5 @@
-"""Adds a branch with windows to the random jobs of some seeds: sliding ones, over rows or over columns, sessions, or
-windows that a trigger fires."""
+"""Adds a branch with windows to the random jobs of some seeds: sliding ones, over rows or over columns, sessions,
+windows that a trigger fires, or joins of two streams."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from simulation.jobs import timed_functions as t
 from simulation.jobs.branches import branch_of, drawn_from
 from simulation.jobs.choices import PlanError, step
 from simulation.jobs.columnar_steps import AsWindow, StartedAt
+from simulation.jobs.join_steps import join
 from simulation.jobs.streams import Expected, Stream
 from simulation.jobs.timed_steps import timed
 from simulation.jobs.trigger_steps import fire
@@ -37,8 +38,9 @@ def add_window_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own. Nothing is late."""
     with drawn_from(job, random):
         rows = job.source(kind="owned", rows=random.randint(30, 70), timed="patient")
-        kind = random.choice((slide, slide, join_sessions, fire, fire))
-        job.sink(kind(job, rows))
+        kind: Any = random.choice((slide, slide, join_sessions, fire, fire, join))
+        others = [job.source(kind="owned", rows=random.randint(30, 70), timed="patient")] if kind is join else []
+        job.sink(kind(job, rows, *others))
 
 
 class Summed(f.Busy, ProcessWindowFunction[Any, Any, Any, Any]):

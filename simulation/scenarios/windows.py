@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from simulation.faults.fault_plan import FaultPlan
+from simulation.jobs.join_steps import join
 from simulation.jobs.trigger_steps import KINDS, fire
 from simulation.jobs.window_branch import join_sessions, slide
 from simulation.jobs.workload import WorkloadBuilder
@@ -65,8 +66,27 @@ class TriggeredWindowsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
             job.sink(fire(job, source, kind, rows=100 if joins else 3, size_ms=34, folds=folds), 2)
 
 
+class JoinsOverKillsAndRescales(SlidingWindowsOverKillsAndRescales):
+    """Rows of two streams are joined by windows and by intervals, while slots are killed and the job is rescaled. Each
+    pair is found once, whichever of its rows came first.
+    """
+
+    rules = ("5.13",)
+
+    def declare(self, job: WorkloadBuilder) -> None:
+        for number, lower_ms in enumerate((None, -60, 60)):
+            left, right = (
+                job.source(
+                    2 * number + side, kind="owned", rows=50, parallelism=2, cost_ms=0.3, keys=5, timed="patient"
+                )
+                for side in range(2)
+            )
+            job.sink(join(job, left, right, lower_ms is None, size_ms=15, lower_ms=lower_ms or 0), 2)
+
+
 SCENARIOS: list[type[Scenario]] = [
     SlidingWindowsOverKillsAndRescales,
     SessionsOverKillsAndRescales,
     TriggeredWindowsOverKillsAndRescales,
+    JoinsOverKillsAndRescales,
 ]

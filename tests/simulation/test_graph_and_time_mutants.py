@@ -11,6 +11,7 @@ import pytest
 
 from penstock.graph import fit
 from penstock.operators.event_time import idleness, progress
+from penstock.operators.joins import interval_join
 from penstock.operators.windows import (
     column_windows,
     merging_windows,
@@ -219,6 +220,17 @@ def the_rows_of_a_window_that_is_merged_are_forgotten(patch: Patch) -> None:
     patch(merge, "_merge_contents", lambda self, into, other: self._contents.remove(other))
 
 
+@breaks("5.13")
+def rows_of_a_join_are_kept_until_their_own_time(patch: Patch) -> None:
+    made = interval_join.IntervalJoinOperator.__init__
+
+    def hasty(self: Any, *arguments: Any) -> None:
+        made(self, *arguments)
+        self._stays_ms = 0, 0
+
+    patch(interval_join.IntervalJoinOperator, "__init__", hasty)
+
+
 IDLE_SEEDS = (1148, 1189)
 """Random jobs with a branch of idle splits that drain for longer than its timeout."""
 
@@ -245,6 +257,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str | tuple[int, ...] | range, str]
     (a_row_is_in_the_latest_of_its_windows_only, "sliding-windows-over-kills-and-rescales", r"[1-9]\d* rows lost"),
     (the_rows_of_a_window_that_is_merged_are_forgotten, FIRED, r"[1-9]\d* rows lost"),
     (timers_of_windows_are_in_no_snapshot, FIRED, r"[1-9]\d* rows lost"),
+    (rows_of_a_join_are_kept_until_their_own_time, "joins-over-kills-and-rescales", r"[1-9]\d* rows lost"),
     (windows_of_the_clock_end_without_a_result, FIRED, r"[1-9]\d* rows lost"),
 ]
 

@@ -22,6 +22,7 @@ from penstock.datastream.functions import (
     MapFunction,
     Partitioner,
     ProcessAllWindowFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
@@ -76,6 +77,16 @@ class CallableReduce(Wrapper, ReduceFunction):
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         return self.wrapped(value1, value2)
+
+
+class CallableProcessJoin(Wrapper, ProcessJoinFunction):
+    """Makes one row of each pair of an interval join, by a plain callable."""
+
+    def __init__(self, wrapped: Callable[[Any, Any], Any]) -> None:
+        self.wrapped = wrapped
+
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
+        return (self.wrapped(left, right),)
 
 
 class Adapter(Function):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.datastream._streams.join_functions import IntervalJoined
 from penstock.datastream.window import MergingWindowAssigner
 from penstock.graph.declared_functions import AnyWindowSpec, TriggeredWindowSpec, WindowSpec
 from penstock.graph.job_graph import Operator
 from penstock.graph.logical import OperatorKind
 from penstock.operators.calls.async_operator import AsyncOperator
+from penstock.operators.joins.interval_join import IntervalJoinOperator
 from penstock.operators.rows.broadcast_operator import BroadcastProcessOperator
 from penstock.operators.rows.row_functions import (
     CoFlatMapOperator,
@@ -50,6 +52,8 @@ def create_row_operator(operator: Operator, context: SubtaskRuntimeContext, is_b
         return FinalReduceOperator(operator, context)
     if operator.kind is OperatorKind.WINDOW:
         return _window_operator(operator.function)(operator, context)
+    if isinstance(operator.function, IntervalJoined):
+        return IntervalJoinOperator(operator, context)
     return _OPERATORS[operator.kind](operator, context)
 
 

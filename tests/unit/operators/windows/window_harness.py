@@ -1,5 +1,6 @@
-"""Runs the operator of windows over rows without a job: rows, watermarks and the clock come when the test says, and
-the operator is restored from a snapshot wherever the test likes.
+"""Runs the operator of windows over rows, or of an interval join, without a job.
+
+Rows, watermarks and the clock come when the test says, and the operator is restored from a snapshot wherever it likes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class WindowHarness:
     def __init__(self, stream: DataStream, backends: Backends) -> None:
         stream.sink_to(DiscardingSink())
         graph = stream.get_execution_environment().get_job_graph()
-        (self._vertex,) = (v for v in graph.vertices if v.operators[0].kind is OperatorKind.WINDOW)
+        kinds = OperatorKind.WINDOW, OperatorKind.KEYED_CO_PROCESS
+        (self._vertex,) = (v for v in graph.vertices if v.operators[0].kind in kinds)
         self._backends = backends
         self.watermark_ms: int | None = None
         self._now_ms = 0
@@ -69,10 +71,10 @@ class WindowHarness:
         self.operator.close()
         self._start(self._backends.restored(runs))
 
-    def add(self, key: int, row: Any, timestamp_ms: int | None = None) -> list[Emitted]:
+    def add(self, key: int, row: Any, timestamp_ms: int | None = None, side: int = 0) -> list[Emitted]:
         self._backend.set_current_key(key, key % KEY_GROUPS)
         self._element.timestamp_ms = timestamp_ms
-        return self._collected(self.operator.pipe(iter([row])))
+        return self._collected(self.operator.pipe_input(iter([row]), side))
 
     def watermark(self, time_ms: int) -> list[Emitted]:
         self.watermark_ms = time_ms

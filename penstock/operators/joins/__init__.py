@@ -1,0 +1,1 @@
+"""Joins the rows of two keyed streams."""
