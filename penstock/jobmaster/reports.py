@@ -110,9 +110,11 @@ class CheckpointHistory:
 
     def on_ack(self, ack: SlotAck, now_ms: float) -> None:
         """Record the parts of a slot's subtasks, once."""
-        report, heard = self._reports.get(ack.checkpoint_id), self._heard.setdefault(ack.checkpoint_id, set())
-        triggered_ms = self._triggered_ms.get(ack.checkpoint_id)
-        if report is None or triggered_ms is None or ack.slot in heard:
+        report, triggered_ms = self._reports.get(ack.checkpoint_id), self._triggered_ms.get(ack.checkpoint_id)
+        if report is None or triggered_ms is None:
+            return  # it has ended
+        heard = self._heard.setdefault(ack.checkpoint_id, set())
+        if ack.slot in heard:
             return
         heard.add(ack.slot)
         parts = packed([_part(snapshot, now_ms - triggered_ms) for snapshot in ack.subtasks])

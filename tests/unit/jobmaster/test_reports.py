@@ -12,7 +12,9 @@ from penstock.jobmaster.reports import CheckpointHistory, Reporter
 from penstock.protocol.driver.lifecycle import Lifecycle, LifecycleSettings
 from penstock.protocol.driver.restarts import NoRestart
 from penstock.protocol.values.elements import Generation
-from penstock.protocol.values.messages import Register, SlotStatus, SubtaskStatus
+from penstock.protocol.values.messages import Register, SlotAck, SlotStatus, SubtaskStatus
+from penstock.protocol.values.metadata import SubtaskSnapshot
+from penstock.protocol.values.reasons import FailureReason
 
 SLOTS = 3
 NONE = Generation(0, 0)
@@ -106,3 +108,40 @@ def test_counters_are_added_up_until_the_next_generation_counts() -> None:
     count(1, 0)
     count(0, 0, bad=1)
     assert reports.build().accumulators == {"bad": 1}
+
+
+def ack(slot: int, checkpoint_id: int, vertices: int = 2) -> SlotAck:
+    subtasks = [
+        SubtaskSnapshot(
+            v, slot, [], [], [], [], [], [], [], unaligned=True, persisted_bytes=20, state_bytes=100,
+            start_delay_ms=1.5, alignment_ms=2.5, sync_ms=0.5, async_ms=3.0,
+        )
+        for v in range(vertices)
+    ]  # fmt: skip
+    return SlotAck(Generation(1, 1), slot, checkpoint_id, None, subtasks)
+
+
+def test_a_checkpoint_holds_the_part_of_each_subtask_once() -> None:
+    history = CheckpointHistory(10, None)
+    history.triggered(7, 1000.0, 5_000, unaligned=True, subtasks=4)
+    for slot, now_ms in ((0, 1010.0), (1, 1030.0), (0, 1090.0)):
+        history.on_ack(ack(slot, 7), now_ms)
+    (report,) = history.reports
+    assert (report.subtasks_acknowledged, report.subtasks_expected, report.status) == (4, 4, "in_progress")
+    assert [(p.vertex, p.subtask, p.acknowledged_ms) for p in report.parts] == [
+        (0, 0, 10.0), (1, 0, 10.0), (0, 1, 30.0), (1, 1, 30.0),
+    ]  # fmt: skip
+    part = report.parts[0]
+    assert (part.start_delay_ms, part.alignment_ms, part.sync_ms, part.async_ms) == (1.5, 2.5, 0.5, 3.0)
+    assert (part.unaligned, part.state_bytes, part.written_bytes, part.persisted_bytes) == (True, 100, 20, 20)
+
+
+def test_an_acknowledgement_that_comes_late_leaves_nothing() -> None:
+    history = CheckpointHistory(10, None)
+    history.triggered(7, 1000.0, 5_000, unaligned=True, subtasks=4)
+    history.on_ack(ack(0, 7), 1010.0)
+    history.aborted(7, FailureReason.EXPIRED, "too late")
+    for number in (7, 8):
+        history.on_ack(ack(1, number), 1100.0)
+    assert history.reports[0].subtasks_acknowledged == 2
+    assert not history._heard
