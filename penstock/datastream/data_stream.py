@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Self, Sequence, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, NoReturn, Self, Sequence, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,7 @@ from penstock.common.execution_config import ExecutionConfig
 from penstock.common.options import CheckpointingOptions, DeploymentOptions
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import PICKLED, Types
+from penstock.common.types import PICKLED, Row, RowType, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.memory.collect import CollectSink
 from penstock.connectors.memory.print_sink import PrintSink
@@ -74,6 +74,7 @@ from penstock.datastream._streams.setting_checks import build_hint, check_key_ty
 from penstock.datastream._streams.side_outputs import check_tag, remember_type, side_output_type
 from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream._streams.stream import Stream
+from penstock.datastream._streams.type_variables import R, T
 from penstock.datastream._streams.window_specs import WindowSettings, check_trigger, count_windows
 from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
 from penstock.datastream.functions import (
@@ -118,7 +119,7 @@ Key = KeySelector | Callable[[Any], Any] | str | list[str]
 _NO_CALLABLE = "; for a plain function use flat_map()"
 
 
-class DataStream(Stream):
+class DataStream(Stream, Generic[T]):
     """Represents a stream of rows.
 
     Streams are made by the sources of an environment and by the methods of other streams. A stream whose type was
@@ -169,9 +170,17 @@ class DataStream(Stream):
 
     # ---- functions of one row ----------------------------------------------------------------------------------------
 
+    @overload
     def map(
-        self, func: MapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
+        self, func: MapFunction[T, Any] | Callable[[T], object], output_type: RowType
+    ) -> SingleOutputStreamOperator[Row]: ...
+
+    @overload
+    def map(
+        self, func: MapFunction[T, R] | Callable[[T], R], output_type: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator[R]: ...
+
+    def map(self, func: Any, output_type: TypeInformation | None = None) -> Any:
         """Apply a function to each row and emit what it returns.
 
         Args:
@@ -187,9 +196,19 @@ class DataStream(Stream):
         """
         return self._then(OperatorKind.MAP, "Map", as_function(func, MapFunction, CallableMap, "map"), output_type)
 
+    @overload
     def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
+        self, func: FlatMapFunction[T, Any] | Callable[[T], Iterable[object] | None], output_type: RowType
+    ) -> SingleOutputStreamOperator[Row]: ...
+
+    @overload
+    def flat_map(
+        self,
+        func: FlatMapFunction[T, R] | Callable[[T], Iterable[R] | None],
+        output_type: TypeInformation | None = None,
+    ) -> SingleOutputStreamOperator[R]: ...
+
+    def flat_map(self, func: Any, output_type: TypeInformation | None = None) -> Any:
         """Apply a function to each row and emit every row of what it returns.
 
         Args:
@@ -207,7 +226,7 @@ class DataStream(Stream):
         function = as_function(func, FlatMapFunction, CallableFlatMap, "flat_map")
         return self._then(OperatorKind.FLAT_MAP, "Flat Map", function, output_type)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
+    def filter(self, func: FilterFunction[T] | Callable[[T], bool] | pc.Expression) -> SingleOutputStreamOperator[T]:
         """Keep the rows that fulfil a condition.
 
         Example:
@@ -291,7 +310,7 @@ class DataStream(Stream):
         spec, output_type = batch_function(self._type, func, schema, batch_size, max_latency)
         return self._then(OperatorKind.MAP_BATCHES, "Map Batches", spec, output_type)
 
-    def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+    def select(self, *columns: str | pc.Expression, **named: str | pc.Expression) -> SingleOutputStreamOperator[Row]:
         """Keep some columns, and compute others, in this order.
 
         Example:
@@ -331,7 +350,7 @@ class DataStream(Stream):
         spec, output_type = projected_tuple(self._type, field_indexes)
         return self._then(OperatorKind.PROJECT, "Projection", spec, output_type)
 
-    def with_columns(self, **named: str | pc.Expression) -> SingleOutputStreamOperator:
+    def with_columns(self, **named: str | pc.Expression) -> SingleOutputStreamOperator[Row]:
         """Keep all columns and compute others, which replace columns of the same name or follow the others.
 
         Example:
@@ -352,7 +371,7 @@ class DataStream(Stream):
 
     # ---- event time --------------------------------------------------------------------------------------------------
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> SingleOutputStreamOperator[T]:
         """Give rows the timestamps and watermarks of a strategy. They replace those that the stream had before.
 
         Example:
@@ -383,12 +402,12 @@ class DataStream(Stream):
     # ---- keys and partitioning ---------------------------------------------------------------------------------------
 
     @overload
-    def key_by(self, key_selector: str, *columns: str) -> ColumnKeyedStream: ...
+    def key_by(self, key_selector: str, *columns: str) -> ColumnKeyedStream[T]: ...
 
     @overload
     def key_by(
-        self, key_selector: KeySelector | Callable[[Any], Any], key_type: TypeInformation | None = None
-    ) -> KeyedStream: ...
+        self, key_selector: KeySelector[T, Any] | Callable[[T], Any], key_type: TypeInformation | None = None
+    ) -> KeyedStream[T]: ...
 
     def key_by(self, key_selector: Any, key_type: Any = None, *columns: str) -> KeyedStream:
         """Send rows with equal keys to the same subtask, so that functions may use state per key.
@@ -420,15 +439,15 @@ class DataStream(Stream):
         check_key_type(key_type)
         return KeyedStream(self._environment, self, Partitioner(PartitionerKind.HASH, selector, key_type))
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T]:
         """Send rows to all subtasks of the next operator in turn, so that each gets the same share."""
         return self._partitioned(Partitioner(PartitionerKind.REBALANCE))
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T]:
         """Send rows to the subtask of the same index. Both operators must have the same parallelism."""
         return self._partitioned(Partitioner(PartitionerKind.FORWARD))
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T]:
         """Send rows in turn to a fixed share of the next operator's subtasks.
 
         Each subtask has fewer channels than with `rebalance()`. The shares are equal if one parallelism is a multiple
@@ -436,16 +455,16 @@ class DataStream(Stream):
         """
         return self._partitioned(Partitioner(PartitionerKind.RESCALE))
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T]:
         """Send each row to a subtask chosen at random."""
         return self._partitioned(Partitioner(PartitionerKind.SHUFFLE))
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T]:
         """Send all rows to subtask 0 of the next operator."""
         return self._partitioned(Partitioner(PartitionerKind.GLOBAL))
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T]: ...
 
     @overload
     def broadcast(
@@ -482,8 +501,8 @@ class DataStream(Stream):
         return BroadcastStream(self, descriptors, partitioned)
 
     def partition_custom(
-        self, partitioner: Callable[[Any, int], int] | Function, key_selector: KeySelector | Callable[[Any], Any]
-    ) -> DataStream:
+        self, partitioner: Callable[[Any, int], int] | Function, key_selector: KeySelector[T, Any] | Callable[[T], Any]
+    ) -> DataStream[T]:
         """Send each row to the subtask that a function of its key chooses.
 
         Args:
@@ -581,7 +600,7 @@ class DataStream(Stream):
         """
         return AllWindowedStream(self, count_windows(size, slide), "count_window_all")
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[T]) -> DataStream[T]:
         """Merge streams of one type. Rows of different streams come in no particular order.
 
         A union of keyed streams is not keyed.
@@ -831,14 +850,14 @@ class DataStream(Stream):
             raise missing_methods.of_stream(self, name)
 
 
-class SingleOutputStreamOperator(DataStream):
+class SingleOutputStreamOperator(DataStream[T]):
     """Represents the stream that an operator emits, whose name, uid and parallelism can be set."""
 
 
-class KeyedStream(DataStream):
+class KeyedStream(DataStream[T]):
     """Represents a stream keyed by `key_by`: its functions may use state and timers per key."""
 
-    def __init__(self, environment: Environment, origin: DataStream, partitioner: Partitioner) -> None:
+    def __init__(self, environment: Environment, origin: DataStream[T], partitioner: Partitioner) -> None:
         super().__init__(environment, [replace(i, partitioner=partitioner) for i in origin._inputs], origin._type)
         self._origin = origin
         self._partitioner: Partitioner = partitioner
@@ -860,9 +879,17 @@ class KeyedStream(DataStream):
         """
         return self._origin.key_by(key_selector, key_type, *columns)
 
+    @overload
     def map(
-        self, func: MapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
+        self, func: MapFunction[T, Any] | Callable[[T], object], output_type: RowType
+    ) -> SingleOutputStreamOperator[Row]: ...
+
+    @overload
+    def map(
+        self, func: MapFunction[T, R] | Callable[[T], R], output_type: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator[R]: ...
+
+    def map(self, func: Any, output_type: TypeInformation | None = None) -> Any:
         """Apply a function to each row and emit what it returns.
 
         Args:
@@ -878,9 +905,19 @@ class KeyedStream(DataStream):
         function = KeyedMap(as_function(func, MapFunction, CallableMap, "map"))
         return self._then(OperatorKind.KEYED_PROCESS, "Map", function, output_type)
 
+    @overload
     def flat_map(
-        self, func: FlatMapFunction | Callable[[Any], Any], output_type: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
+        self, func: FlatMapFunction[T, Any] | Callable[[T], Iterable[object] | None], output_type: RowType
+    ) -> SingleOutputStreamOperator[Row]: ...
+
+    @overload
+    def flat_map(
+        self,
+        func: FlatMapFunction[T, R] | Callable[[T], Iterable[R] | None],
+        output_type: TypeInformation | None = None,
+    ) -> SingleOutputStreamOperator[R]: ...
+
+    def flat_map(self, func: Any, output_type: TypeInformation | None = None) -> Any:
         """Apply a function to each row and emit every row of what it returns.
 
         Args:
@@ -897,7 +934,7 @@ class KeyedStream(DataStream):
         function = KeyedFlatMap(as_function(func, FlatMapFunction, CallableFlatMap, "flat_map"))
         return self._then(OperatorKind.KEYED_PROCESS, "Flat Map", function, output_type)
 
-    def filter(self, func: FilterFunction | Callable[[Any], bool] | pc.Expression) -> SingleOutputStreamOperator:
+    def filter(self, func: FilterFunction[T] | Callable[[T], bool] | pc.Expression) -> SingleOutputStreamOperator[T]:
         """Keep the rows that fulfil a condition.
 
         Args:
@@ -938,7 +975,7 @@ class KeyedStream(DataStream):
         function = as_function(func, KeyedProcessFunction, refuse, "process")
         return self._then(OperatorKind.KEYED_PROCESS, "Keyed Process", function, output_type)
 
-    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> SingleOutputStreamOperator:
+    def reduce(self, func: ReduceFunction[T] | Callable[[T, T], T]) -> SingleOutputStreamOperator[T]:
         """Combine the rows of each key, and emit the result so far for every row.
 
         Example:
@@ -957,7 +994,7 @@ class KeyedStream(DataStream):
         function = as_function(func, ReduceFunction, CallableReduce, "reduce")
         return self._then(OperatorKind.REDUCE, "Keyed Reduce", function, self._type)
 
-    def sum(self, position_to_sum: Field = 0) -> SingleOutputStreamOperator:
+    def sum(self, position_to_sum: Field = 0) -> SingleOutputStreamOperator[T]:
         """Emit for each row the sum of a field of all rows of its key so far.
 
         Other fields are those of the key's first row.
@@ -970,7 +1007,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("sum", ReplacedField(position_to_sum, lambda kept, new: kept + new))
 
-    def min(self, position_to_min: Field = 0) -> SingleOutputStreamOperator:
+    def min(self, position_to_min: Field = 0) -> SingleOutputStreamOperator[T]:
         """Emit for each row the minimum of a field so far. Other fields are those of the key's first row.
 
         Args:
@@ -981,7 +1018,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("min", ReplacedField(position_to_min, lambda kept, new: new if new < kept else kept))
 
-    def max(self, position_to_max: Field = 0) -> SingleOutputStreamOperator:
+    def max(self, position_to_max: Field = 0) -> SingleOutputStreamOperator[T]:
         """Emit for each row the maximum of a field so far. Other fields are those of the key's first row.
 
         Args:
@@ -992,7 +1029,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("max", ReplacedField(position_to_max, lambda kept, new: new if new > kept else kept))
 
-    def min_by(self, position_to_min_by: Field = 0) -> SingleOutputStreamOperator:
+    def min_by(self, position_to_min_by: Field = 0) -> SingleOutputStreamOperator[T]:
         """Emit for each row the row of its key with the least field so far; of equal ones the first.
 
         Args:
@@ -1003,7 +1040,7 @@ class KeyedStream(DataStream):
         """
         return self._rolling("min_by", ChosenRow(position_to_min_by, lambda kept, new: new < kept))
 
-    def max_by(self, position_to_max_by: Field = 0) -> SingleOutputStreamOperator:
+    def max_by(self, position_to_max_by: Field = 0) -> SingleOutputStreamOperator[T]:
         """Emit for each row the row of its key with the greatest field so far; of equal ones the first.
 
         Args:
@@ -1090,7 +1127,7 @@ class KeyedStream(DataStream):
         raise TypeError(f"{method}(): cannot override the partitioning of a keyed stream")
 
 
-class ColumnKeyedStream(KeyedStream):
+class ColumnKeyedStream(KeyedStream[T]):
     """Represents a stream keyed by columns, `key_by("user")`, which has built-in aggregates.
 
     The key that row functions get is the value of the column, or the tuple of the values of several columns.

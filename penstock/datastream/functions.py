@@ -13,6 +13,7 @@ from penstock.common.cached_files import DistributedCache
 from penstock.common.metrics import MetricGroup
 from penstock.common.missing_names import AdvisesOnMissing, advising_getattr
 from penstock.datastream._streams.retry_strategies import AsyncRetryPredicate, AsyncRetryStrategy
+from penstock.datastream._streams.type_variables import In, Out
 from penstock.datastream._windows.window_kinds import Window
 from penstock.datastream.state import (
     AggregatingState,
@@ -68,11 +69,11 @@ class Function(ABC):  # noqa: B024
         """Release the resources that `open` has opened. Called after the last row, and after a failure."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[In, Out]):
     """Maps each row to another."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: In) -> Out:
         """Return the row to emit.
 
         Args:
@@ -83,11 +84,11 @@ class MapFunction(Function):
         """
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[In, Out]):
     """Maps each row to any number of rows."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any] | None:
+    def flat_map(self, value: In) -> Iterable[Out] | None:
         """Yield the rows to emit, or return an iterable of them, or None for no rows.
 
         Args:
@@ -98,11 +99,11 @@ class FlatMapFunction(Function):
         """
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[In]):
     """Chooses rows."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: In) -> bool:
         """Return True to keep the row.
 
         Args:
@@ -113,11 +114,11 @@ class FilterFunction(Function):
         """
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[In]):
     """Combines two values to one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: In, value2: In) -> In:
         """Combine two values. Must be associative.
 
         Args:
@@ -240,11 +241,11 @@ class SinkFunction(Function):
         """
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[In, Out]):
     """Computes the key of a row."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: In) -> Out:
         """Return the key of a row. The same row must always have the same key.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any, Iterable, overload
 
 from penstock.common.cached_files import CachedFile
 from penstock.common.configuration import Configuration
@@ -26,6 +26,7 @@ from penstock.common.restart_strategy import RestartStrategyConfiguration
 from penstock.common.settings.configuration_sources import load_configuration
 from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.types import Row, RowType
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.files.file_source import FileSource
 from penstock.connectors.formats.text.text_lines import StreamFormat
@@ -51,6 +52,7 @@ from penstock.datastream._streams.java_settings import warn_of_groups, warn_of_j
 from penstock.datastream._streams.runtime_modes import options_of, runtime_mode
 from penstock.datastream._streams.setting_checks import build_hint, check_max_parallelism, check_parallelism, check_type
 from penstock.datastream._streams.strategy_checks import check_source_name, check_strategy, warn_of_silence
+from penstock.datastream._streams.type_variables import T
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.data_stream import DataStream, SingleOutputStreamOperator
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
@@ -415,9 +417,15 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
+    @overload
+    def from_collection(self, collection: Iterable[Any], type_info: RowType) -> SingleOutputStreamOperator[Row]: ...
+
+    @overload
     def from_collection(
-        self, collection: Iterable[Any], type_info: TypeInformation | None = None
-    ) -> SingleOutputStreamOperator:
+        self, collection: Iterable[T], type_info: TypeInformation | None = None
+    ) -> SingleOutputStreamOperator[T]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> Any:
         """Make a stream of the rows of a collection, in their order. One subtask reads them.
 
         Example:
@@ -509,7 +517,7 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         )
         return stream if function is None else stream.force_non_parallel()
 
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> SingleOutputStreamOperator:
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> SingleOutputStreamOperator[str]:
         """Make a stream of the lines of text files, of type STRING. PyFlink 1's name of `FileSource`.
 
         Args:

@@ -207,7 +207,7 @@ def test_builders_and_types_that_are_not_finished(
     with says(TypeError, r"for_schema\(\) takes a CsvSchema", r"call build\(\) on it"):
         CsvReaderFormat.for_schema(CsvSchema.builder().add_string_column("user"))  # type: ignore[arg-type]
     with says(TypeError, "operator 'Map'", r"call it: Types\.LONG\(\.\.\.\)"):
-        orders.map(str, Types.LONG)  # type: ignore[arg-type]
+        orders.map(str, Types.LONG)  # type: ignore[call-overload]
     with says(SourceError, "got a dict", r"Row\(\*\*fields\)"):
         env.from_collection([{"name": "a", "sum": 1}], ORDERS)
 

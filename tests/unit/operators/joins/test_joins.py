@@ -183,7 +183,8 @@ def test_callables_join_and_group_rows_of_any_types(env: StreamExecutionEnvironm
     amounts = env.from_collection([(0, 5), (0, None), (2, 7)])
     sessions = EventTimeSessionWindows(10)
     timed = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, _: 3)
-    names, amounts = (s.assign_timestamps_and_watermarks(timed) for s in (names, amounts))
+    names = names.assign_timestamps_and_watermarks(timed)
+    amounts = amounts.assign_timestamps_and_watermarks(timed)
 
     def outer(first: Any, second: Any) -> Any:
         return [(a[1], b[1]) for a in first or [(None, None)] for b in second or [(None, None)]]

@@ -137,7 +137,7 @@ def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match="takes a Sink"):
         env.from_collection([1]).add_sink(5)
     with pytest.raises(TypeError, match="takes a list or another iterable of rows, got 5"):
-        env.from_collection(5)  # type: ignore[arg-type]
+        env.from_collection(5)  # type: ignore[call-overload]
 
 
 class Point:
