@@ -115,7 +115,8 @@ def test_a_cancelled_job_leaves_no_process_and_no_spark_job(
     with pytest.raises(JobExecutionError, match="cancelled"):
         client.wait(0)
     wait_until(lambda: not any(map(is_alive, pids)), f"the end of {pids}", 10.0)
-    assert list(context.statusTracker().getActiveJobsIds()) == []
+    # Spark's status follows its events.
+    wait_until(lambda: not list(context.statusTracker().getActiveJobsIds()), "the end of Spark's jobs")
 
 
 def test_a_slot_that_is_killed_again_and_again_comes_back_without_spark_allowing_retries(
