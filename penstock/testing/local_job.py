@@ -8,18 +8,15 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from functools import partial
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from penstock.common.configuration import Configuration
 from penstock.connectors.base import SplitEnumerator
 from penstock.graph.deployment import DeploymentPlan
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.pickling import dumps
-from penstock.jobmaster.checkpoints import assemble
-from penstock.jobmaster.generations import JobDrain
 from penstock.operators.calls.call_runner import Invocation
 from penstock.operators.calls.driven_calls import DrivenCalls
-from penstock.protocol.driver.driver_effects import PublishCheckpoint
 from penstock.protocol.values.elements import Barrier, Generation, SubtaskId
 from penstock.protocol.values.frames import CreditLimit, Frame
 from penstock.protocol.values.messages import (
@@ -44,6 +41,9 @@ from penstock.runtime.subtask.subtask_factory import SubtaskFactory
 from penstock.storage.local import LocalStore
 from penstock.storage.store import ObjectStore
 from penstock.testing.driven_clock import DrivenClock
+
+if TYPE_CHECKING:
+    from penstock.jobmaster.generations import JobDrain
 
 _ROUNDS_MAX = 1_000_000
 """A job that takes so many rounds at one time never comes to rest."""
@@ -86,12 +86,19 @@ class LocalJob:
         # Each slot has functions of its own, as where plans travel. So tests see what a copy of a function does.
         factories = [self._factory(pickle.loads(plan.data), slot) for slot in range(graph.slots)]
         self._enumerators = self._create_enumerators()
-        self._drain = JobDrain(graph, restored, self.generation, lambda: list(self._barriers), self._release)
+        self._drain = None if restored is None else self._draining(restored)
         for id, deployed in self._deployed.items():
             self.subtasks[id] = factories[id.subtask].open(deployed, restored, store)
         for subtask in self.subtasks.values():
             subtask.mailbox.post(StartRun(self.generation))
-        self._drain.begin()
+        if self._drain is not None:
+            self._drain.begin()
+
+    def _draining(self, restored: Metadata) -> JobDrain:
+        # The driver's part is imported by tests that restart only: it takes longer than all of a short test.
+        from penstock.jobmaster.generations import JobDrain
+
+        return JobDrain(self.graph, restored, self.generation, lambda: list(self._barriers), self._release)
 
     def _factory(self, plan: DeploymentPlan, slot: int) -> SubtaskFactory:
         vertices = [v for v in plan.graph.vertices if slot < v.parallelism]
@@ -172,7 +179,7 @@ class LocalJob:
         return False
 
     def _hear_reports(self) -> bool:
-        if not self._reports:
+        if not self._reports or self._drain is None:
             return False
         self._drain.on_report(self._reports.popleft())
         return True
@@ -183,9 +190,12 @@ class LocalJob:
         """Take a checkpoint, and run until it is complete. `alignment_timeout_ms`: 0 is unaligned, None aligned.
         `may_wait`: time may pass until barriers have arrived.
         """
+        from penstock.jobmaster.checkpoints import assemble
+        from penstock.protocol.driver.driver_effects import PublishCheckpoint
+
         barrier = Barrier(checkpoint_id, alignment_timeout_ms)
         self._barriers[checkpoint_id] = barrier
-        self._draining_at[checkpoint_id] = not self._drain.is_over
+        self._draining_at[checkpoint_id] = self._drain is not None and not self._drain.is_over
         self._enumerated[checkpoint_id] = [
             EnumeratorState(self.graph.vertices[v].operators[0].uid, e.snapshot()) for v, e in self._enumerators.items()
         ]

@@ -36,7 +36,7 @@ def calls_of_seed(seed: int) -> Random | None:
 def add_call_branch(job: WorkloadBuilder, random: Random) -> None:
     """Declare the branch in addition to all others, down to a sink of its own."""
     with drawn_from(job, random):
-        timed = random.choice((None, "patient", "patient"))
+        timed = random.choice((None, "patient", "patient", "hasty"))
         answered = call(job, job.source(kind="owned", rows=random.randint(30, 70), timed=timed))
         if timed is not None:
             job.sink(job.delay(answered))

@@ -36,6 +36,13 @@ from penstock.datastream import (
 )
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.functions import CheckpointedFunction
+from penstock.datastream.window import (
+    CountTrigger,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    PurgingTrigger,
+    TumblingProcessingTimeWindows,
+)
 from penstock.testing import Advance, Watermark, verify_operator
 from tests.unit.testing.flaky_service import first_calls_fail
 
@@ -189,6 +196,7 @@ def windowed(assigner: Any) -> Any:
 
 TUMBLING, SLIDING = TumblingEventTimeWindows.of(Time.milliseconds(3)), SlidingEventTimeWindows(4, 2)
 SESSIONS = EventTimeSessionWindows.with_gap(Time.milliseconds(2))
+SECOND = Time.seconds(1)
 ROW_OPERATORS: dict[str, Callable[[Any], Any]] = {
     "map": lambda s: s.map(lambda n: 2 * n, LONG),
     "flat_map": lambda s: s.flat_map(lambda n: [n] * (n % 4 * 20), LONG),
@@ -207,6 +215,17 @@ ROW_OPERATORS: dict[str, Callable[[Any], Any]] = {
     "sliding process": lambda s: windowed(SLIDING)(s).process(Contents()),
     "session process": lambda s: windowed(SESSIONS)(s).process(Contents()),
     "session aggregate": lambda s: windowed(SESSIONS)(s).aggregate(Largest(), output_type=LONG),
+    "sliding reduce": lambda s: windowed(SLIDING)(s).reduce(lambda a, b: a + b),
+    "session reduce": lambda s: windowed(SESSIONS)(s).reduce(lambda a, b: a + b),
+    "tumbling processing time": lambda s: windowed(TumblingProcessingTimeWindows.of(SECOND))(s).process(Contents()),
+    "session processing time": lambda s: windowed(ProcessingTimeSessionWindows.with_gap(SECOND))(s).process(Contents()),
+    "triggered by counts": lambda s: windowed(TUMBLING)(s).trigger(CountTrigger.of(1)).reduce(lambda a, b: a + b),
+    "purged by counts": lambda s: (
+        windowed(GlobalWindows.create())(s).trigger(PurgingTrigger.of(CountTrigger.of(2))).reduce(lambda a, b: a + b)
+    ),
+    "count window": lambda s: by_parity(s).count_window(2).reduce(lambda a, b: a + b),
+    "window_all": lambda s: s.window_all(TUMBLING).aggregate(Largest(), output_type=LONG),
+    "count_window_all": lambda s: s.map(lambda n: 1, LONG).count_window_all(2).reduce(lambda a, b: a + b),
     "rebalance": lambda s: s.rebalance().map(lambda n: n, LONG),
     "broadcast": lambda s: s.broadcast().map(lambda n: n, LONG).set_parallelism(1),
     "partition_custom": lambda s: s.partition_custom(lambda key, parts: key % parts, lambda n: n).map(
@@ -233,14 +252,11 @@ TWO_INPUTS: dict[str, Callable[[Any, Any], Any]] = {
     "co-process": lambda a, b: a.connect(b).process(Sides(), PAIR),
     "keyed co-process": lambda a, b: by_parity(a).connect(by_parity(b)).process(SumOfBoth(), PAIR),
 }
-ONE_PARALLELISM = {"broadcast", "rebalance"}
 
 
 @pytest.mark.parametrize("name", ROW_OPERATORS)
 def test_an_operator_of_rows(name: str) -> None:
-    of_one_at_a_time = {"reduce", "sum"}
-    found = verify_operator(ROW_OPERATORS[name], [*ROWS, Advance(2_000)], types=LONG, in_order=False)
-    assert found or name in of_one_at_a_time
+    assert verify_operator(ROW_OPERATORS[name], [*ROWS, Advance(2_000)], types=LONG)
 
 
 @pytest.mark.parametrize("name", COLUMN_OPERATORS)
