@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable
 from typing import Any, Callable
 
 from penstock.common.program.signatures import check_call
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream._streams.called_functions import as_called_function
+from penstock.datastream._streams.type_variables import In, Out
 from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import AsyncFunction, AsyncRetryStrategy, BlockingFunction
@@ -17,7 +19,12 @@ from penstock.graph.logical import OperatorKind
 
 __all__ = ["AsyncDataStream"]
 
-CalledFunction = AsyncFunction[Any, Any] | BlockingFunction[Any, Any] | Callable[[Any], Any]
+CalledFunction = (
+    AsyncFunction[In, Out]
+    | BlockingFunction[In, Out]
+    | Callable[[In], Awaitable[list[Out]]]
+    | Callable[[In], list[Out]]
+)
 
 _NAME = "async wait operator"
 
@@ -39,12 +46,12 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream,
-        async_function: CalledFunction,
+        data_stream: DataStream[In],
+        async_function: CalledFunction[In, Out],
         timeout: Time | Duration,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Out]:
         """Call a function for each row, and emit answers as they come, within the same watermark.
 
         Args:
@@ -66,13 +73,13 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: CalledFunction,
+        data_stream: DataStream[In],
+        async_function: CalledFunction[In, Out],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Out]:
         """Call a function for each row, again where a strategy says so, and emit answers as they come.
 
         Args:
@@ -94,12 +101,12 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream,
-        async_function: CalledFunction,
+        data_stream: DataStream[In],
+        async_function: CalledFunction[In, Out],
         timeout: Time | Duration,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Out]:
         """Call a function for each row, and emit the answers in the order of the rows.
 
         Args:
@@ -120,13 +127,13 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: CalledFunction,
+        data_stream: DataStream[In],
+        async_function: CalledFunction[In, Out],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[Out]:
         """Call a function for each row, again where a strategy says so, and emit the answers in the order of the rows.
 
         Args:
@@ -155,7 +162,7 @@ def _wait(
     capacity: Any,
     output_type: TypeInformation | None,
     ordered: bool,
-) -> DataStream:
+) -> DataStream[Any]:
     if not isinstance(data_stream, DataStream):
         raise TypeError(f"{_NAME}: the first argument is a DataStream, got {data_stream!r:.80}")
     called = as_called_function(function, _NAME)

@@ -279,7 +279,7 @@ class Partitioner(Function):
         """
 
 
-class AsyncFunction(Function, Generic[IN, OUT]):
+class AsyncFunction(Function, Generic[In, Out]):
     """Calls a slow service for each row, in an event loop, many rows at a time.
 
     Give it to `AsyncDataStream`. The coroutines of a subtask share one event loop, which has a thread of its own: one
@@ -295,7 +295,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     """
 
     @abstractmethod
-    async def async_invoke(self, value: IN) -> list[OUT]:
+    async def async_invoke(self, value: In) -> list[Out]:
         """Return the rows to emit for a row.
 
         Args:
@@ -305,7 +305,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
             A list of rows; [] for none.
         """
 
-    def timeout(self, value: IN) -> list[OUT]:
+    def timeout(self, value: In) -> list[Out]:
         """Return the rows to emit for a row whose call has not ended in time. Called in the subtask's own thread.
 
         Args:
@@ -320,7 +320,7 @@ class AsyncFunction(Function, Generic[IN, OUT]):
         raise TimeoutError(f"Async function call has timed out for input: {value}")
 
 
-class BlockingFunction(Function, Generic[IN, OUT]):
+class BlockingFunction(Function, Generic[In, Out]):
     """Calls a slow service for each row by a library that blocks, in as many threads as there are calls at once.
 
     PyFlink has no such function. Give it to `AsyncDataStream` like an `AsyncFunction`. Several threads call `invoke` at
@@ -333,7 +333,7 @@ class BlockingFunction(Function, Generic[IN, OUT]):
     """
 
     @abstractmethod
-    def invoke(self, value: IN) -> list[OUT]:
+    def invoke(self, value: In) -> list[Out]:
         """Return the rows to emit for a row.
 
         Args:
@@ -343,7 +343,7 @@ class BlockingFunction(Function, Generic[IN, OUT]):
             A list of rows; [] for none.
         """
 
-    def timeout(self, value: IN) -> list[OUT]:
+    def timeout(self, value: In) -> list[Out]:
         """Return the rows to emit for a row whose call has not ended in time. Called in the subtask's own thread.
 
         The thread of the call stays busy until `invoke` returns, so give the library a timeout, too.

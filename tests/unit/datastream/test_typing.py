@@ -9,8 +9,11 @@ from typing import Any, assert_type
 
 import pyarrow.compute as pc
 
-from penstock.common import Row, Types, WatermarkStrategy
+from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.datastream import (
+    AsyncDataStream,
+    AsyncFunction,
+    BlockingFunction,
     DataStream,
     FilterFunction,
     FlatMapFunction,
@@ -50,6 +53,20 @@ class Untyped(MapFunction):
         return value
 
 
+class AskForLength(AsyncFunction[str, int]):
+    async def async_invoke(self, value: str) -> list[int]:
+        return [len(value)]
+
+
+class LookUpLength(BlockingFunction[str, int]):
+    def invoke(self, value: str) -> list[int]:
+        return [len(value)]
+
+
+async def lengths(line: str) -> list[int]:
+    return [len(line)]
+
+
 def length(line: str) -> int:
     return len(line)
 
@@ -72,6 +89,14 @@ def test_functions_of_rows(env: StreamExecutionEnvironment) -> None:
     assert_type(lines.flat_map(Words()).filter(Long()), SingleOutputStreamOperator[str])
     assert_type(lines.filter(lambda line: "be" in line).name("with be").uid("be"), SingleOutputStreamOperator[str])
     assert_type(lines.map(Untyped()), SingleOutputStreamOperator[Any])
+
+
+def test_functions_that_call_services(env: StreamExecutionEnvironment) -> None:
+    lines = env.from_collection(["to be", "or not"], Types.STRING())
+    assert_type(AsyncDataStream.ordered_wait(lines, AskForLength(), Time.seconds(5)), DataStream[int])
+    assert_type(AsyncDataStream.unordered_wait(lines, LookUpLength(), Time.seconds(5), 10), DataStream[int])
+    assert_type(AsyncDataStream.unordered_wait(lines, lengths, Time.seconds(5)), DataStream[int])
+    assert_type(AsyncDataStream.unordered_wait(lines, words, Time.seconds(5)), DataStream[str])
 
 
 def test_keys_and_partitions(env: StreamExecutionEnvironment) -> None:

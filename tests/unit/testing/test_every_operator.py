@@ -29,6 +29,7 @@ from penstock.datastream import (
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
@@ -53,8 +54,17 @@ NAMED_ROWS = [(n % 2, n) if type(n) is int else n for n in ROWS]
 ODD = OutputTag("odd", LONG)
 
 
+def parity(number: int) -> int:
+    return number % 2
+
+
 def by_parity(stream: Any) -> Any:
-    return stream.key_by(lambda n: n % 2, LONG)
+    return stream.key_by(parity, LONG)
+
+
+class Near(ProcessJoinFunction):
+    def process_element(self, left: int, right: int, ctx: Any) -> Any:
+        yield left, right
 
 
 class Halves(ProcessFunction):
@@ -246,6 +256,26 @@ COLUMN_OPERATORS: dict[str, Callable[[Any], Any]] = {
     "sliding columns": lambda s: s.key_by("k").window(SLIDING).aggregate(rows=count()),
 }
 TWO_INPUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "window join": lambda a, b: (
+        a.join(b)
+        .where(parity, key_type=LONG)
+        .equal_to(parity, key_type=LONG)
+        .window(TUMBLING)
+        .apply(lambda left, right: (left, right), PAIR)
+    ),
+    "co-group": lambda a, b: (
+        a.co_group(b)
+        .where(parity, key_type=LONG)
+        .equal_to(parity, key_type=LONG)
+        .window(TUMBLING)
+        .apply(lambda left, right: [(len(list(left)), len(list(right)))], PAIR)
+    ),
+    "interval join": lambda a, b: (
+        by_parity(a)
+        .interval_join(by_parity(b))
+        .between(Time.milliseconds(-5), Time.milliseconds(5))
+        .process(Near(), PAIR)
+    ),
     "union": lambda a, b: a.union(b).map(lambda n: n, LONG),
     "co-map": lambda a, b: a.connect(b).map(Both(), PAIR),
     "co-flat map": lambda a, b: a.connect(b).flat_map(Both(), LONG),
