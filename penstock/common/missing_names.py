@@ -47,9 +47,6 @@ ADVICE = {
     **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Instant", "SqlTime", "PrimitiveArray")},
     # ---- methods ------------------------------------------------------------------------------------------------
     "StreamExecutionEnvironment.create_input": _OLD_SOURCES,
-    "FileSourceBuilder.monitor_continuously": (
-        "the files are those that are there when the job starts; new ones are read by the next job"
-    ),
     "FileSourceBuilder.set_split_assigner": "splits go to the subtask that asks next: leave it out",
     "DataStream.group_by": _GROUP,
     "DataStream.groupBy": _GROUP,

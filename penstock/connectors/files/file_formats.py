@@ -105,6 +105,11 @@ class FileReadFormat(ABC):
     unsplit_because: str = ""
     """The reason why files of this format are read whole; "" if they are split."""
 
+    @property
+    def known_type(self) -> TypeInformation | None:
+        """Return the type of rows of all files of this format; None if each file has its own."""
+        return None
+
     @abstractmethod
     def inspect(self, file: InputFile) -> FileShape:
         """Look at a file without reading its rows.

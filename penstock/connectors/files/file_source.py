@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,11 +16,13 @@ from typing import Any, Sequence, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.common.missing_names import AdvisesOnMissing
+from penstock.common.time import Duration
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import (
     FixedSplitEnumerator,
     ReaderContext,
     Source,
+    SourceError,
     SourceReader,
     SplitEnumerator,
     encode_split,
@@ -30,6 +32,8 @@ from penstock.connectors.files.file_listing import ListedFile, files_of, place_o
 from penstock.connectors.files.file_reader import FileReader
 from penstock.connectors.files.input_file import InputFile
 from penstock.connectors.files.malformed_rows import MALFORMED_ROW_TYPE
+from penstock.connectors.files.stored_listing import NOTHING_AT, NOTHING_IN, NOTHING_MATCHES
+from penstock.connectors.files.watched_files import NewFile, WatchedFiles
 from penstock.connectors.formats.parquet.parquet import ParquetColumnarRowInputFormat
 from penstock.connectors.formats.parquet.parquet_timestamps import LossyTimestamps
 from penstock.storage.location import is_local
@@ -84,6 +88,7 @@ class FileSource(Source):
         splits_files: bool = False,
         *,
         files: Sequence[ListedFile] | None = None,
+        discovery_interval: Duration | None = None,
     ) -> None:
         if not paths and files is None:
             raise ValueError("FileSource needs at least one path")
@@ -91,6 +96,8 @@ class FileSource(Source):
         self._paths = [place_of(path) for path in paths]
         self._given = None if files is None else list(files)
         self._splits_files = splits_files
+        self._discovery_interval = discovery_interval
+        self.bounded = discovery_interval is None
         self._settings = DEFAULT_SETTINGS
         self._row_type: TypeInformation | None = None
         self._listed: list[tuple[ListedFile, tuple[int, ...]]] | None = None
@@ -171,7 +178,15 @@ class FileSource(Source):
     def produced_type(self) -> TypeInformation:
         """Return the type of the rows, from the first file. Raises `SourceError` if it cannot be read."""
         if self._row_type is None:
-            self._row_type = self._format.inspect(self._input(next(self._names()))).row_type
+            first = next(self._new_names(()) if self._discovery_interval else self._names(), None)
+            known = self._format.known_type
+            if first is None and known is None:
+                raise SourceError(
+                    f"there is no file in {', '.join(self._paths)} yet, and rows have the type of the first one: put a "
+                    "file there before the job starts"
+                )
+            self._row_type = known if first is None else self._format.inspect(self._input(first)).row_type
+        assert self._row_type is not None
         return self._row_type
 
     @property
@@ -184,6 +199,9 @@ class FileSource(Source):
 
     def validate(self) -> None:
         """Check all files: they must be there and have the same columns. Raises `SourceError`."""
+        if self._discovery_interval is not None:
+            assert self.produced_type is not None
+            return
         self._listed = []
         files = list(self._files())
         for file, shape in zip(files, self._each(self._inspect, files), strict=True):
@@ -196,6 +214,8 @@ class FileSource(Source):
         return self._format.inspect(self._input(file.path))
 
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
+        if self._discovery_interval is not None:
+            return WatchedFiles(self._new_files, self._discovery_interval.ms, restored)
         if restored is not None:
             return FixedSplitEnumerator.restored(restored)
         if self._listed is None:
@@ -223,20 +243,43 @@ class FileSource(Source):
             times[file.path] += 1
             # A file may be given several times, and is then read as often.
             identity = file.path if times[file.path] == 1 else f"{file.path}@{times[file.path]}"
-            whole = (bounds[0], bounds[-1])
-            for first, end in pairwise(bounds) if self._splits_files else (whole,):
-                yield encode_split(
-                    {
-                        "id": identity if (first, end) == whole else f"{identity}#{first}",
-                        "path": file.path,
-                        "size": file.size,
-                        "mtime_ns": file.mtime_ns,
-                        "at": first,
-                        "end": end,
-                        "row": 0,
-                        **({"tag": file.tag} if file.tag else {}),
-                    }
-                )
+            yield from self._splits_of(file, bounds, identity)
+
+    def _splits_of(self, file: ListedFile, bounds: tuple[int, ...], identity: str) -> Iterator[bytes]:
+        whole = (bounds[0], bounds[-1])
+        for first, end in pairwise(bounds) if self._splits_files else (whole,):
+            yield encode_split(
+                {
+                    "id": identity if (first, end) == whole else f"{identity}#{first}",
+                    "path": file.path,
+                    "size": file.size,
+                    "mtime_ns": file.mtime_ns,
+                    "at": first,
+                    "end": end,
+                    "row": 0,
+                    **({"tag": file.tag} if file.tag else {}),
+                }
+            )
+
+    def _new_files(self, known: Collection[str]) -> list[NewFile]:
+        """Return the files that have come, with their splits. Raises `SourceError` if one has other columns."""
+        found = []
+        for path in self._new_names(known):
+            file = ListedFile.of(path, self._settings)
+            shape = self._inspect(file)
+            raise_on_difference(path, shape.row_type, self.produced_type)
+            found.append(NewFile(path, list(self._splits_of(file, shape.bounds, path))))
+        return found
+
+    def _new_names(self, known: Collection[str]) -> Iterator[str]:
+        """Yield the paths of files that are not known. A place may have no file yet."""
+        for path in self._paths:
+            nothing = {told.format(path) for told in (NOTHING_AT, NOTHING_IN, NOTHING_MATCHES)}
+            try:
+                yield from (name for name in files_of(path, self._settings) if name not in known)
+            except SourceError as error:
+                if str(error) not in nothing:
+                    raise
 
     def _names(self) -> Iterator[str]:
         if self._given is not None:
@@ -274,9 +317,33 @@ class FileSourceBuilder(AdvisesOnMissing):
         self._format = format
         self._paths = paths
         self._enumerator = FileEnumeratorProvider.default_non_splittable_file_enumerator()
+        self._discovery_interval: Duration | None = None
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job starts, and end. The default, and the only mode."""
+        """Read the files that are there when the job starts, and end. The default."""
+        self._discovery_interval = None
+        return self
+
+    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+        """Read the files that are there, and those that come later: the source has no end.
+
+        A path is read once; a file that is changed later is refused if it is being read, and else ignored. So files
+        must be complete when they appear: write each under a name that begins with "." or "_", and rename it.
+
+        Example:
+            source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/logs/")
+            source.monitor_continuously(Duration.of_seconds(10)).build()
+
+        Args:
+            discovery_interval: The pause between two looks for new files.
+
+        Raises:
+            ValueError: The interval is 0.
+        """
+        interval = Duration.of(discovery_interval)
+        if not interval.nanoseconds:
+            raise ValueError("monitor_continuously(): the interval is more than 0, e.g. Duration.of_seconds(10)")
+        self._discovery_interval = interval
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
@@ -292,4 +359,9 @@ class FileSourceBuilder(AdvisesOnMissing):
         """Return the source. Warns if files were to be split and their format cannot be."""
         if self._enumerator.splits_files and self._format.unsplit_because:
             warnings.warn(f"files are read whole, a split each: {self._format.unsplit_because}", stacklevel=2)
-        return FileSource(self._format, self._paths, self._enumerator.splits_files)
+        return FileSource(
+            self._format,
+            self._paths,
+            self._enumerator.splits_files,
+            discovery_interval=self._discovery_interval,
+        )

@@ -69,6 +69,6 @@ def test_objects_say_it_too() -> None:
     with pytest.raises(AttributeError, match=r"a stream has no count_window\(\): it belongs to keyed streams"):
         env.from_collection([1]).count_window(5)
     builder: Any = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/tmp/none")
-    with pytest.raises(AttributeError, match=r"has no monitor_continuously\(\): the files are those that are there"):
-        builder.monitor_continuously(1)
+    with pytest.raises(AttributeError, match=r"has no set_split_assigner\(\): splits go to the subtask that asks next"):
+        builder.set_split_assigner(None)
     assert not hasattr(env, "create_input") and not hasattr(env, "_nothing")

@@ -82,6 +82,10 @@ class CsvReaderFormat(FileReadFormat):
         """Skip rows that cannot be read: Flink's name for `MalformedRows.skip()`."""
         return CsvReaderFormat(self._schema, MalformedRows.skip())
 
+    @property
+    def known_type(self) -> TypeInformation:
+        return self._schema.row_type
+
     def inspect(self, file: InputFile) -> FileShape:
         _, first_record = self._layout(file)
         return FileShape(self._schema.row_type, text_bounds(file, first_record, not self.unsplit_because))

@@ -84,6 +84,10 @@ class JsonLinesFormat(FileReadFormat):
         """
         return JsonLinesFormat(row_type, malformed_rows, ignore_unknown_fields=ignore_unknown_fields)
 
+    @property
+    def known_type(self) -> TypeInformation:
+        return self._row_type
+
     def inspect(self, file: InputFile) -> FileShape:
         return FileShape(self._row_type, text_bounds(file, _first_record(file)))
 

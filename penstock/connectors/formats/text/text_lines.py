@@ -47,6 +47,10 @@ class TextLines(FileReadFormat):
             raise ValueError(f"charset {charset_name!r} does not end its lines with one byte; UTF-8 is the usual one")
         self._charset = charset_name
 
+    @property
+    def known_type(self) -> TypeInformation:
+        return STRING
+
     def inspect(self, file: InputFile) -> FileShape:
         return FileShape(STRING, text_bounds(file, 0))
 
