@@ -104,6 +104,15 @@ def run(
             "(high-availability.type=filesystem).",
         ),
     ] = False,
+    detached: Annotated[
+        bool,
+        typer.Option(
+            "-d",
+            "--detached",
+            help="Return once the job runs. Its driver survives the terminal, and writes a log file; the job's id is "
+            "printed.",
+        ),
+    ] = False,
     claim_mode: Annotated[
         str | None,
         typer.Option("-c", "--claim-mode", metavar="MODE", help="NO_CLAIM or CLAIM, with -s chk-<n> or a savepoint."),
@@ -137,6 +146,10 @@ def run(
         options = dict(parse_dynamic_option(text) for text in given)
     except OptionError as error:
         raise usage(str(error)) from None
+    if detached:
+        from penstock.cli.detached_program import run_detached
+
+        raise typer.Exit(run_detached(program, arguments or [], options))
     raise typer.Exit(run_program(program, arguments or [], options))
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -326,3 +327,27 @@ def test_spark_submit_runs_a_program_in_its_session_whatever_its_settings(
     assert done.stdout.endswith("the program goes on\n")
     assert {line.partition("> ")[2] for line in lines(done.stdout)} >= {"even4!", "odd2!"}
     assert "[Stage" not in done.stderr, "Spark draws no bar for the stage of a slot"
+
+
+def test_a_detached_job_survives_its_terminal_and_is_cancelled_from_another(
+    program: WriteProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REGISTRY_DIR", str(tmp_path / "registry" / "jobs"))
+    file = program(PRELUDE + 'numbers(10**9, 50.0).print()\nenv.execute("endless")\n')
+    command = [sys.executable, "-m", "penstock.cli.main"]
+    # A session of its own, as a terminal has: what is left of it is ended with the terminal.
+    shell = subprocess.Popen(
+        [*command, "run", "-d", str(file)], cwd=tmp_path, env=surroundings(), text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    printed, told = shell.communicate(timeout=LIMIT_S)
+    assert shell.returncode == 0, told
+    job_id = printed.strip()
+    assert f"job {job_id} (endless) has started. See it: penstock top {job_id}" in told
+    with suppress(ProcessLookupError):
+        os.killpg(shell.pid, signal.SIGHUP)
+    log = Path(re.search(r"its log is (\S+)", told)[1])  # type: ignore[index]
+    wait_until(lambda: re.search(r"^1> \d+$", log.read_text(), re.M), "rows in the log", LIMIT_S)
+    done = run(*command, "cancel", job_id, cwd=tmp_path)
+    assert done.returncode == 0 and f"job {job_id} (endless) is cancelled" in done.stderr
+    wait_until(lambda: "the job is CANCELED after" in log.read_text(), "the end in the log", LIMIT_S)

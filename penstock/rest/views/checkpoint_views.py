@@ -13,7 +13,7 @@ from penstock.rest.views.figures import Document, summary, vertex_id
 
 
 class EncodedCheckpoints:
-    """Shows checkpoints in a list, and keeps the JSON of those that have ended: a long history is sent again and again."""
+    """Shows checkpoints in a list, and keeps the JSON of those that have ended. A long history is sent many times."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[CheckpointReport, Raw]] = {}
