@@ -121,23 +121,30 @@ _GIVE_UP: Any = object()
 
 
 class ThreadRunner:
-    """Implements `CallRunner` for functions that block, with as many threads as there are calls at once."""
+    """Implements `CallRunner` for functions that block, with as many threads as there are calls at once.
+
+    A call that is given up keeps its thread until the function returns. So there may be twice as many threads as calls;
+    when all of them hang, further calls wait, and are given up without having begun.
+    """
 
     def __init__(self, invocation: Invocation) -> None:
         self.answered: deque[Answered] = deque()
         self._invocation = invocation
         self._inbox: SimpleQueue[tuple[int, Any] | None] = SimpleQueue()
         self._threads = 0
-        self._open = 0
-        """The number of calls that have begun and not ended, as far as we know. Calls given up still have a thread."""
+        self._threads_max = 2 * invocation.capacity
+        self._open: set[int] = set()
+        """The calls that have not ended. Those given up are not among them."""
+        self._busy = 0
+        """The number of calls that wait for a thread, or have one."""
         self._is_closed = False
-        self._given_up: set[int] = set()
         self._lock = threading.Lock()
 
     def begin(self, calls: Sequence[tuple[int, Any]]) -> None:
         with self._lock:
-            self._open += len(calls)
-            missing = self._open - self._threads
+            self._open.update(number for number, _ in calls)
+            self._busy += len(calls)
+            missing = min(self._busy, self._threads_max) - self._threads
         for _ in range(missing):
             self._threads += 1
             name = f"call {self._threads} of {self._invocation.name}"
@@ -147,7 +154,7 @@ class ThreadRunner:
 
     def give_up(self, number: int) -> None:
         with self._lock:
-            self._given_up.add(number)
+            self._open.discard(number)
 
     def close(self) -> None:
         self._is_closed = True
@@ -156,18 +163,24 @@ class ThreadRunner:
 
     def _run(self) -> None:
         context.set_current(self._invocation.subtask)
-        invoke, take = self._invocation.invoke, self._inbox.get
-        while (call := take()) is not None and not self._is_closed:
+        while (call := self._inbox.get()) is not None and not self._is_closed:
             number, row = call
-            result, raised = None, None
-            try:
-                result = invoke(row)
-            except BaseException as error:  # also SystemExit, which is an error of the function like any other
-                raised = error
             with self._lock:
-                self._open -= 1
-                was_given_up = number in self._given_up
-                self._given_up.discard(number)
-            if not was_given_up:
-                self.answered.append(Answered(number, result, raised))
-                self._invocation.wake()
+                is_open = number in self._open
+            if is_open:
+                self._answer(number, row)
+            with self._lock:
+                self._busy -= 1
+
+    def _answer(self, number: int, row: Any) -> None:
+        result, raised = None, None
+        try:
+            result = self._invocation.invoke(row)
+        except BaseException as error:  # also SystemExit, which is an error of the function like any other
+            raised = error
+        with self._lock:
+            is_open = number in self._open
+            self._open.discard(number)
+        if is_open:
+            self.answered.append(Answered(number, result, raised))
+            self._invocation.wake()

@@ -125,3 +125,25 @@ def test_an_end_without_calls_starts_nothing() -> None:
     runner, _ = runner_of(both_async, False)
     runner.close()
     assert runner._thread is None
+
+
+def test_hanging_calls_take_no_more_threads_than_twice_the_capacity() -> None:
+    entered: list[int] = []
+    release = threading.Event()
+
+    def hangs(number: int) -> Any:
+        entered.append(number)
+        release.wait(LIMIT_S)
+        return [number]
+
+    runner, bell = runner_of(hangs, True)
+    for first in range(0, 60, 10):
+        runner.begin([(n, n) for n in range(first, first + 10)])
+        if first < 50:
+            for number in range(first, first + 10):
+                runner.give_up(number)
+    assert runner._threads == 20
+    release.set()
+    assert answers(runner, bell, 10) == {n: [n] for n in range(50, 60)}
+    assert len(entered) <= 30, "calls that were given up before they began are never made"
+    runner.close()
