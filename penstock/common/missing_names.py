@@ -60,7 +60,6 @@ ADVICE = {
     "DataStream.write": "rows are written by sink_to(sink)",
     "DataStream.cache": "a bounded stream is kept as a DataFrame: stream.to_spark()",
     "DataStream.count_window": "it belongs to keyed streams; for all rows there is count_window_all(size)",
-    "WindowedStream.evictor": "a ProcessWindowFunction can leave out rows",
     "CsvSchemaBuilder.set_allow_comments": _CSV,
     "CsvSchemaBuilder.set_any_property_name": _CSV,
 }  # fmt: skip

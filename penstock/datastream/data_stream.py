@@ -75,7 +75,7 @@ from penstock.datastream._streams.side_outputs import check_tag, remember_type, 
 from penstock.datastream._streams.strategy_checks import check_strategy
 from penstock.datastream._streams.stream import Stream
 from penstock.datastream._streams.type_variables import R, T
-from penstock.datastream._streams.window_specs import WindowSettings, check_trigger, count_windows
+from penstock.datastream._streams.window_specs import WindowSettings, check_evictor, check_trigger, count_windows
 from penstock.datastream.columnar import ColumnAggregate, count, max_, mean, min_, sum_
 from penstock.datastream.functions import (
     AggregateFunction,
@@ -103,7 +103,7 @@ from penstock.datastream.joined_streams import CoGroupedStreams, IntervalJoin, J
 from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import MapStateDescriptor
-from penstock.datastream.window import Trigger, WindowAssigner
+from penstock.datastream.window import Evictor, Trigger, WindowAssigner
 from penstock.graph.declared_functions import BroadcastSpec
 from penstock.graph.logical import Input, OperatorKind, Partitioner, PartitionerKind
 from penstock.graph.timed_nodes import timed_rows, timed_union
@@ -1271,6 +1271,27 @@ class _Windows:
         self._settings.trigger = trigger
         return self
 
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Set an evictor, which removes rows of a window when it fires.
+
+        PyFlink has none; Flink's Java API has them. The window keeps all its rows, also for `reduce` and `aggregate`.
+
+        Example:
+            from penstock.datastream.window import CountEvictor
+
+            last_ten = orders.key_by(lambda order: order["user"]).window(GlobalWindows.create())
+            last_ten.trigger(CountTrigger.of(1)).evictor(CountEvictor.of(10)).reduce(lambda a, b: b)
+
+        Args:
+            evictor: The evictor.
+
+        Raises:
+            TypeError: The argument is no evictor.
+        """
+        check_evictor(evictor)
+        self._settings.evictor = evictor
+        return self
+
     def allowed_lateness(self, time_ms: int | Duration | Time) -> Self:
         """Keep each window for some event time after its end; every late row for it emits its result again.
 
@@ -1319,7 +1340,8 @@ class _Windows:
         aggregate: AggregateFunction | None = None,
         process: AnyWindowFunction | None = None,
     ) -> SingleOutputStreamOperator:
-        spec = self._settings.spec(self.get_execution_environment(), element_type, reduce, aggregate, process)
+        env, rows = self.get_execution_environment(), self._keyed_stream._type
+        spec = self._settings.spec(env, rows, element_type, reduce, aggregate, process)
         stream = self._keyed_stream._then(OperatorKind.WINDOW, name, spec, output_type)
         self._remember_late_type(stream)
         return stream

@@ -26,6 +26,7 @@ from penstock.datastream._windows.window_assigners import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
+from penstock.datastream._windows.window_evictors import CountEvictor, Evictor, TimeEvictor, TimestampedValue
 from penstock.datastream._windows.window_kinds import (
     CountWindow,
     CountWindowSerializer,
@@ -49,14 +50,14 @@ from penstock.datastream._windows.window_triggers import (
 from penstock.datastream.functions import IN, KEY, OUT, W2, W
 
 __all__ = [
-    "ContinuousEventTimeTrigger", "ContinuousProcessingTimeTrigger", "CountSlidingWindowAssigner", "CountTrigger",
-    "CountTumblingWindowAssigner", "CountWindow", "CountWindowSerializer", "DynamicEventTimeSessionWindows",
-    "DynamicProcessingTimeSessionWindows", "EventTimeSessionWindows", "EventTimeTrigger", "GlobalWindow",
-    "GlobalWindowSerializer", "GlobalWindows", "MergingWindowAssigner", "NeverTrigger", "ProcessingTimeSessionWindows",
-    "ProcessingTimeTrigger", "PurgingTrigger", "SessionWindowTimeGapExtractor", "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows", "TimeWindow", "TimeWindowSerializer", "Trigger", "TriggerResult",
-    "TumblingEventTimeWindows", "TumblingProcessingTimeWindows", "Window", "WindowAssigner", "IN", "KEY", "OUT", "T",
-    "W", "W2",
+    "CountEvictor", "Evictor", "TimeEvictor", "TimestampedValue", "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger", "CountSlidingWindowAssigner", "CountTrigger", "CountTumblingWindowAssigner",
+    "CountWindow", "CountWindowSerializer", "DynamicEventTimeSessionWindows", "DynamicProcessingTimeSessionWindows",
+    "EventTimeSessionWindows", "EventTimeTrigger", "GlobalWindow", "GlobalWindowSerializer", "GlobalWindows",
+    "MergingWindowAssigner", "NeverTrigger", "ProcessingTimeSessionWindows", "ProcessingTimeTrigger", "PurgingTrigger",
+    "SessionWindowTimeGapExtractor", "SlidingEventTimeWindows", "SlidingProcessingTimeWindows", "TimeWindow",
+    "TimeWindowSerializer", "Trigger", "TriggerResult", "TumblingEventTimeWindows", "TumblingProcessingTimeWindows",
+    "Window", "WindowAssigner", "IN", "KEY", "OUT", "T", "W", "W2",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names without it

@@ -77,6 +77,7 @@ class TriggeredWindowSpec(AnyWindowSpec):
     `form` (WindowForm) turns windows into what names them in state. `rule`: that of windows of the API's own which
     have one; `kind`: what messages call other windows, with all that may not change in a restore. With
     `is_over_once_fired` a window gets no row after it has fired, so it is discarded then.
+    `evictor` (Evictor) removes rows when the window fires, so it keeps all rows, of `row_type`; None: there is none.
     """
 
     trigger: Any
@@ -84,15 +85,18 @@ class TriggeredWindowSpec(AnyWindowSpec):
     rule: Assigner | MergingAssigner | None
     kind: str
     is_over_once_fired: bool
+    evictor: Any = None
+    row_type: TypeInformation | None = None
 
     @property
     def shape(self) -> WindowsShape:
+        evicted = "" if self.evictor is None else "evicted "
         if self.rule is None:
-            return WindowsShape(self.kind, None, {})
+            return WindowsShape(f"{evicted}{self.kind}", None, {})
         shape = self.rule.shape()
         # The state is not that of windows without a trigger, nor of those of the other kind of time.
         kind = "triggered" if self.is_event_time else "processing-time"
-        return WindowsShape(f"{kind} {shape.kind}", shape.length_ms, shape.settings_ms)
+        return WindowsShape(f"{evicted}{kind} {shape.kind}", shape.length_ms, shape.settings_ms)
 
     @property
     def key_type(self) -> ColumnType:

@@ -181,7 +181,9 @@ def _shipped(operator: Operator) -> list[tuple[Any, str]]:
             (spec.process, "the window function of "),
             (spec.assigner, "the window assigner of "),
         ]
-        return [*parts, (spec.trigger, "the trigger of ")] if isinstance(spec, TriggeredWindowSpec) else parts
+        if isinstance(spec, TriggeredWindowSpec):
+            parts += [(spec.trigger, "the trigger of "), (spec.evictor, "the evictor of ")]
+        return parts
     if isinstance(operator.function, BroadcastSpec):
         return [(operator.function.process, ""), (operator.function.descriptors, "the state descriptors of ")]
     if isinstance(operator.watermark_strategy, WatermarkStrategy):

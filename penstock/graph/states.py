@@ -14,7 +14,7 @@ from penstock.common.row_types.scalar_types import BIG_INT, BYTE, INT, LONG, PIC
 from penstock.common.row_types.type_evolution import WAY_OUT, IncompatibleType, evolution
 from penstock.common.row_types.type_texts import parse_type
 from penstock.common.typeinfo import TypeInformation
-from penstock.graph.declared_functions import AnyWindowSpec, BroadcastSpec
+from penstock.graph.declared_functions import AnyWindowSpec, BroadcastSpec, TriggeredWindowSpec
 from penstock.graph.job_graph import Edge, JobGraph, Operator, Vertex
 from penstock.graph.logical import OperatorKind, PartitionerKind
 from penstock.protocol.values.metadata import CALLS_PART, Metadata, VertexShape
@@ -30,6 +30,9 @@ _WHOLE = (BYTE, SHORT, INT, LONG, BIG_INT)
 
 def kept_of_window(spec: AnyWindowSpec) -> ColumnType | TypeInformation:
     """Return the type of a window's state: the folded value, or the list of rows."""
+    if isinstance(spec, TriggeredWindowSpec) and spec.evictor is not None:
+        rows = spec.row_type
+        return ListType(TupleType((LONG, rows))) if isinstance(rows, ColumnType) and rows != PICKLED else PICKLED
     kept = spec.element_type or PICKLED
     if spec.reduce is None and spec.aggregate is None and isinstance(spec.element_type, ColumnType):
         return ListType(spec.element_type)

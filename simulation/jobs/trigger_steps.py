@@ -12,6 +12,7 @@ from penstock.datastream.state import ReducingStateDescriptor
 from penstock.datastream.window import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     EventTimeSessionWindows,
     GlobalWindows,
     ProcessingTimeSessionWindows,
@@ -30,7 +31,7 @@ from simulation.world import world_hooks
 if TYPE_CHECKING:
     from simulation.jobs.workload import WorkloadBuilder
 
-KINDS = ("clock", "clock sessions", "rows", "early", "early sessions", "early by the clock")
+KINDS = ("clock", "clock sessions", "rows", "early", "early sessions", "early by the clock", "evicted sessions")
 
 
 class Leaving(f.Busy, ProcessWindowFunction[Any, Any, Any, Any]):
@@ -138,7 +139,7 @@ def windows_of(kind: str, rows: int, size_ms: int) -> tuple[Any, Any]:
             return TumblingEventTimeWindows(size_ms), PurgingTrigger.of(
                 ContinuousEventTimeTrigger(max(1, size_ms // 4))
             )
-        case "early sessions":
+        case "early sessions" | "evicted sessions":
             return EventTimeSessionWindows(max(1, size_ms // 2)), RowsOrEnd(rows)
         case _:
             return EventTimeSessionWindows(max(1, size_ms // 2)), ByTheClock(rows, max(1, size_ms // 4))
@@ -167,6 +168,8 @@ def fire(
     windows: Any = before.stream.key_by(f.key_of, Types.LONG()).window(assigner)
     if trigger is not None:
         windows = windows.trigger(trigger)
+    if kind == "evicted sessions":  # an evictor that leaves all rows: the window keeps them with their times
+        windows = windows.evictor(CountEvictor.of(10**6))
     leaving = Leaving(name, folds, job.cost_ms())
     fired = windows.aggregate(AsList(), leaving, None, f.ROW_TYPE) if folds else windows.process(leaving, f.ROW_TYPE)
     expected = replace(before.expected, ordered=False, clock=None, patient=False)

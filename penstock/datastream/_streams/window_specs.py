@@ -15,6 +15,7 @@ from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import (
     EventTimeTrigger,
+    Evictor,
     GlobalWindows,
     MergingWindowAssigner,
     NeverTrigger,
@@ -56,6 +57,15 @@ def check_trigger(trigger: Any, window_assigner: WindowAssigner[Any, Any]) -> No
         )
 
 
+def check_evictor(evictor: Any) -> None:
+    """Check the argument of `evictor()`. Raises TypeError."""
+    if isinstance(evictor, type):
+        raise TypeError(f"evictor() was given the class {evictor.__name__}; make an evictor, e.g. CountEvictor.of(10)")
+    if not isinstance(evictor, Evictor):
+        raise TypeError(f"evictor() takes an Evictor, e.g. CountEvictor.of(10); got {evictor!r}")
+    _check_methods(evictor, Evictor)
+
+
 def _check_methods(given: Any, kind: type) -> None:
     for name in kind.__dict__.get("__abstractmethods__", ()):
         check_call(f"{kind.__name__}", getattr(given, name), parameters_of(getattr(kind, name)))
@@ -68,6 +78,7 @@ class WindowSettings:
         check_assigner(window_assigner, method)
         self.assigner: WindowAssigner[Any, Any] = window_assigner
         self.trigger: Trigger[Any, Any] | None = None
+        self.evictor: Evictor[Any, Any] | None = None
         self.allowed_lateness_ms = 0
         self.late_tag: OutputTag | None = None
 
@@ -78,7 +89,11 @@ class WindowSettings:
     @property
     def rule(self) -> Assigner | MergingAssigner | None:
         """Return the rule of windows that fire at their ends by event time alone; None: theirs is another trigger."""
-        if not self.assigner.is_event_time() or type(self._trigger(None)) is not EventTimeTrigger:
+        if (
+            self.evictor is not None
+            or not self.assigner.is_event_time()
+            or type(self._trigger(None)) is not EventTimeTrigger
+        ):
             return None
         return rule_of(self.assigner)
 
@@ -88,6 +103,7 @@ class WindowSettings:
     def spec(
         self,
         environment: Any,
+        row_type: TypeInformation | None,
         element_type: TypeInformation | None,
         reduce: ReduceFunction | None,
         aggregate: AggregateFunction | None,
@@ -117,6 +133,8 @@ class WindowSettings:
             rule=rule_of(self.assigner),
             kind=str(self.assigner) if isinstance(self.assigner, _KNOWN) else type(self.assigner).__name__,
             is_over_once_fired=self.trigger is None and isinstance(self.assigner, _COUNTS),
+            evictor=self.evictor,
+            row_type=row_type,
             **functions,
         )
 

@@ -24,6 +24,7 @@ from penstock.operators.rows.row_functions import (
 )
 from penstock.operators.rows.subtask_runtime_context import SubtaskRuntimeContext
 from penstock.operators.windows.assigners.assigner import MergingAssigner
+from penstock.operators.windows.evicted_windows import EvictingMergingWindowOperator, EvictingWindowOperator
 from penstock.operators.windows.merging_windows import MergingWindowOperator
 from penstock.operators.windows.row_windows import WindowOperator
 from penstock.operators.windows.triggered_merging_windows import TriggeredMergingWindowOperator
@@ -60,6 +61,8 @@ def create_row_operator(operator: Operator, context: SubtaskRuntimeContext, is_b
 def _window_operator(spec: AnyWindowSpec) -> type[RowOperator]:
     if isinstance(spec, TriggeredWindowSpec):
         is_merging = isinstance(spec.assigner, MergingWindowAssigner)
+        if spec.evictor is not None:
+            return EvictingMergingWindowOperator if is_merging else EvictingWindowOperator
         return TriggeredMergingWindowOperator if is_merging else TriggeredWindowOperator
     assert isinstance(spec, WindowSpec)
     return MergingWindowOperator if isinstance(spec.assigner, MergingAssigner) else WindowOperator

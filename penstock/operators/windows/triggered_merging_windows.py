@@ -76,7 +76,7 @@ class TriggeredMergingWindowOperator(TriggeredWindowOperator):
         kept, more = self._contents.get(into), self._contents.get(other)
         self._contents.remove(other)
         if more is not None:
-            self._contents.put(into, more if kept is None else self.functions.merge(kept, more))
+            self._contents.put(into, more if kept is None else self._merge_kept(kept, more))
 
     def _delete_cleanup(self, pane: Pane) -> None:
         over_at = self._over_at(pane.window)

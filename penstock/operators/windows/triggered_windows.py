@@ -55,6 +55,7 @@ class TriggeredWindowOperator(RowOperator):
         self._assigner, self._trigger, self._form = self.spec.assigner, self.spec.trigger, self.spec.form
         self._is_event_time = self.spec.is_event_time
         self._element = context.element
+        self._merge_kept = self.functions.merge
         self.late_rows = 0
 
     def open(self) -> None:
@@ -122,13 +123,13 @@ class TriggeredWindowOperator(RowOperator):
 
     def _add(self, row: Any, timestamp_ms: int, pane: Pane) -> Iterator[Any]:
         """Add a row to a window, and do as its trigger says."""
-        self._fold(pane.contents_key, row)
+        self._fold(pane.contents_key, row, timestamp_ms)
         context = self._trigger_context.at(pane.key)
         result = self._trigger.on_element(row, timestamp_ms, pane.window, context)
         yield from self._act(result, pane, "on_element")
         self._register_cleanup(pane)
 
-    def _fold(self, contents_key: Any, row: Any) -> None:
+    def _fold(self, contents_key: Any, row: Any, timestamp_ms: int) -> None:
         kept = self._contents.get(contents_key)
         functions = self.functions
         self._contents.put(contents_key, functions.first(row) if kept is None else functions.fold(kept, row))

@@ -49,6 +49,20 @@ class WindowFunctions:
             return self._spec.aggregate.add(row, self._spec.aggregate.create_accumulator())
         return [row]
 
+    @property
+    def folds(self) -> bool:
+        """Return whether a window keeps one value in place of its rows."""
+        return self._spec.reduce is not None or self._spec.aggregate is not None
+
+    def folded(self, rows: list[Any]) -> Any:
+        """Return the contents of a window of these rows; at least one if they are folded."""
+        if not self.folds:
+            return rows
+        kept = self.first(rows[0])
+        for row in rows[1:]:
+            kept = self.fold(kept, row)
+        return kept
+
     def _firing(self) -> Callable[[Any, WindowContext], Any]:
         """Return the function (kept, context) -> rows of a window that fires."""
         spec, aggregate, function = self._spec, self._spec.aggregate, self._spec.process

@@ -218,6 +218,9 @@ class Windows:
         return arrange
 
     def _bounds(self, starts: pa.Array) -> dict[str, pa.Array]:
+        if pa.types.is_struct(starts.type):  # windows that a trigger fires, and that differ in length
+            bounds: list[pa.Array] = starts.flatten()
+            return {WINDOW_START: bounds[0], WINDOW_END: bounds[1]}
         if self.length_ms is None:
             return {WINDOW_START: starts, WINDOW_END: pa.nulls(len(starts), pa.int64())}
         return {WINDOW_START: starts, WINDOW_END: pa.array(starts.to_numpy() + self.length_ms)}

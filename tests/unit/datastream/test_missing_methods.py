@@ -86,8 +86,6 @@ def test_windows_of_streams_that_are_keyed_by_a_selector(orders: SingleOutputStr
     for unnamed, named in (([], {"total": sum_("amount")}), ([sum_("amount")], {})):
         with says(TypeError, "'Orders' is keyed by a selector", r"\.aggregate\(total=sum_\('amount'\)\)"):
             windows.aggregate(*unnamed, **named)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"windows have no evictor\(\): a ProcessWindowFunction"):
-        windows.evictor  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("key", ["user", lambda row: row["user"]])

@@ -38,6 +38,7 @@ from penstock.datastream import (
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.window import (
+    CountEvictor,
     CountTrigger,
     EventTimeTrigger,
     GlobalWindows,
@@ -205,14 +206,6 @@ def windowed(assigner: Any) -> Any:
     return lambda stream: by_parity(stream).window(assigner)
 
 
-def parity(number: int) -> int:
-    return number % 2
-
-
-def sorted_sides(first: Any, second: Any) -> Any:
-    yield sorted(first), sorted(second)
-
-
 PURGED = PurgingTrigger.of(EventTimeTrigger.create())
 TUMBLING, SLIDING = TumblingEventTimeWindows.of(Time.milliseconds(3)), SlidingEventTimeWindows(4, 2)
 SESSIONS = EventTimeSessionWindows.with_gap(Time.milliseconds(2))
@@ -248,6 +241,7 @@ ROW_OPERATORS: dict[str, Callable[[Any], Any]] = {
     "count_window_all": lambda s: s.map(lambda n: 1, LONG).count_window_all(2).reduce(lambda a, b: a + b),
     "sliding with a trigger": lambda s: windowed(SLIDING)(s).trigger(PURGED).process(Contents()),
     "sessions with a trigger": lambda s: windowed(SESSIONS)(s).trigger(PURGED).process(Contents()),
+    "sessions with an evictor": lambda s: windowed(SESSIONS)(s).evictor(CountEvictor.of(9)).process(Contents()),
     "global windows": lambda s: windowed(GlobalWindows())(s).trigger(EventTimeTrigger()).reduce(lambda a, b: a + b),
     "rebalance": lambda s: s.rebalance().map(lambda n: n, LONG),
     "broadcast": lambda s: s.broadcast().map(lambda n: n, LONG).set_parallelism(1),
@@ -293,14 +287,6 @@ TWO_INPUTS: dict[str, Callable[[Any, Any], Any]] = {
     "co-map": lambda a, b: a.connect(b).map(Both(), PAIR),
     "co-flat map": lambda a, b: a.connect(b).flat_map(Both(), LONG),
     "co-process": lambda a, b: a.connect(b).process(Sides(), PAIR),
-    "window join": lambda a, b: a.join(b).where(parity).equal_to(parity).window(TUMBLING).apply(lambda m, n: (m, n)),
-    "co-group": lambda a, b: a.co_group(b).where(parity).equal_to(parity).window(TUMBLING).apply(sorted_sides),
-    "interval join": lambda a, b: (
-        by_parity(a)
-        .interval_join(by_parity(b))
-        .between(Time.milliseconds(-1), Time.milliseconds(1))
-        .process(lambda m, n: (m, n))
-    ),
     "keyed co-process": lambda a, b: by_parity(a).connect(by_parity(b)).process(SumOfBoth(), PAIR),
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.common import Duration, Types, WatermarkStrategy
@@ -34,10 +35,12 @@ from penstock.datastream.state import (
 from penstock.datastream.window import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     CountSlidingWindowAssigner,
     CountTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    Evictor,
     GlobalWindows,
     MergingWindowAssigner,
     NeverTrigger,
@@ -47,6 +50,7 @@ from penstock.datastream.window import (
     SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    TimeEvictor,
     TimeWindow,
     TimeWindowSerializer,
     Trigger,
@@ -57,8 +61,13 @@ from penstock.datastream.window import (
     WindowAssigner,
 )
 from penstock.operators.windows.triggered_windows import TriggeredWindowOperator
+from penstock.state.reading.checkpoint import read_checkpoint
+from tests.unit.operators.windows.test_own_windows import keyed_by_user
+from tests.unit.operators.windows.test_sessions import Summed
 from tests.unit.operators.windows.window_harness import WindowHarness
+from tests.unit.runtime.jobs.small_job import CommittedRows
 from tests.unit.state.backends import Backends, encoded
+from tests.unit.state.reading.jobs import StoredJob
 
 END = 2**63 - 1
 LONG = Types.LONG()
@@ -517,6 +526,76 @@ def test_state_of_triggers_is_merged_with_their_windows(
     assert harness.is_empty()
 
 
+# ---- evictors -------------------------------------------------------------------------------------------------------
+
+
+class WithoutOdd(Evictor[Any, Any]):
+    """Removes odd numbers, before or after."""
+
+    def __init__(self, after: bool) -> None:
+        self.after = after
+
+    def _evict(self, elements: Any, window: Any, context: Any) -> None:
+        assert context.get_current_watermark() <= END and window.max_timestamp() == END
+        elements[:] = [element for element in elements if element.get_value()[1] % 2 == 0]
+
+    def evict_before(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
+        assert size == len(elements)
+        if not self.after:
+            self._evict(elements, window, evictor_context)
+
+    def evict_after(self, elements: Any, size: int, window: Any, evictor_context: Any) -> None:
+        if self.after:
+            self._evict(elements, window, evictor_context)
+
+
+EVICTED: dict[str, tuple[Any, list[list[int]]]] = {
+    "last two": (CountEvictor.of(2), [[0], [0, 1], [1, 4], [4, 5], [5, 9]]),
+    "two stay": (CountEvictor.of(2, True), [[0], [0, 1], [0, 1, 4], [1, 4, 5], [4, 5, 9]]),
+    "time": (TimeEvictor.of(Time.milliseconds(4)), [[0], [0, 1], [1, 4], [4, 5], [9]]),
+    "time, after": (TimeEvictor.of(Duration.of_millis(4), True), [[0], [0, 1], [0, 1, 4], [1, 4, 5], [4, 5, 9]]),
+    "even": (WithoutOdd(False), [[0], [0], [0, 4], [0, 4], [0, 4]]),
+    "even stay": (WithoutOdd(True), [[0], [0, 1], [0, 4], [0, 4, 5], [0, 4, 9]]),
+}
+
+
+@pytest.mark.parametrize("folds", [False, True])
+@pytest.mark.parametrize("case", EVICTED)
+def test_evictors_remove_rows_when_a_window_fires(
+    env: StreamExecutionEnvironment, backends: Backends, case: str, folds: bool
+) -> None:
+    evictor, expected = EVICTED[case]
+    windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(1)).evictor(evictor)
+    harness = WindowHarness(windows.aggregate(Numbers(), Result()) if folds else windows.process(Listed()), backends)
+    found = []
+    for number in (0, 1, 4, 5, 9):
+        found += [row[2] for row, _ in harness.add(1, (1, number), number)]
+        harness.restore()
+    assert found == expected
+
+
+def test_an_evictor_in_windows_that_are_merged(env: StreamExecutionEnvironment, backends: Backends) -> None:
+    windows = keyed(env).window(EventTimeSessionWindows(5)).evictor(CountEvictor.of(2))
+    harness = WindowHarness(windows.reduce(lambda a, b: (a[0], a[1] + b[1])), backends)
+    for number in (1, 9, 5):
+        assert harness.add(1, (1, number), number) == []
+        harness.restore()
+    assert harness.end() == [((1, 9 + 5), 13)] and harness.is_empty()
+
+
+def test_an_evictor_may_leave_nothing(env: StreamExecutionEnvironment, backends: Backends) -> None:
+    windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(1)).evictor(WithoutOdd(False))
+    harness = WindowHarness(windows.reduce(lambda a, b: (a[0], a[1] + b[1])), backends)
+    assert harness.add(1, (1, 3), 0) == [] and harness.add(1, (1, 4), 0) == [((1, 4), 0)]
+    wrong: Any
+    for wrong, told in ((CountEvictor, "was given the class CountEvictor"), (3, "takes an Evictor, e.g. ")):
+        with pytest.raises(TypeError, match=told):
+            keyed(env).window(GlobalWindows.create()).evictor(wrong)
+    for make in (lambda: CountEvictor.of(0), lambda: TimeEvictor.of(Time.milliseconds(0))):
+        with pytest.raises(ValueError, match="above 0|more than 0"):
+            make()
+
+
 # ---- the end of the data --------------------------------------------------------------------------------------------
 
 
@@ -685,3 +764,37 @@ def test_windows_of_the_clock_and_of_counts_need_no_event_time(env: StreamExecut
     plain.key_by(lambda row: row[0]).window(TumblingProcessingTimeWindows(5)).process(Listed()).print()
     plain.key_by(lambda row: row[0]).count_window(2).process(Listed()).print()
     env.get_job_graph()
+
+
+# ---- what checkpoints say of them -----------------------------------------------------------------------------------
+
+
+READ: dict[str, tuple[Any, Any]] = {
+    "sessions": (lambda: EventTimeSessionWindows(10**6), pa.int64()),
+    "tumbling": (lambda: TumblingProcessingTimeWindows(10**6), pa.int64()),
+    "rows": (GlobalWindows, pa.int64()),
+    "classes": (Parity, pa.binary()),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_a_reader_of_state_finds_the_windows_and_the_state_of_their_triggers(kind: str, tmp_path: Any) -> None:
+    make, start_type = READ[kind]
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        windows = keyed_by_user(env, by_column=False).window(make()).trigger(CountTrigger.of(10**6))
+        windows.process(Summed(), Types.TUPLE([LONG, LONG, LONG, LONG, LONG])).uid("windows").sink_to(CommittedRows())
+
+    job = StoredJob(tmp_path / "job", build)
+    for _ in range(12):
+        job.run(1)
+        job.clock.now_ms += 1.0
+    checkpoint = read_checkpoint(job.checkpoint(1))
+    job.close()
+    table = checkpoint.windows("windows").table()
+    assert table.num_rows and table.schema.field("window_start").type == start_type
+    counted = checkpoint.keyed_state("windows", "_window/_trigger/count").table()
+    assert sum(counted.column("value").to_pylist()) == sum(map(len, table.column("value").to_pylist()))
+    if kind in ("sessions", "tumbling"):
+        bounds = zip(table.column("window_start").to_pylist(), table.column("window_end").to_pylist())
+        assert all(end - start >= 10**6 for start, end in bounds)

@@ -121,4 +121,4 @@ def test_functions_of_windows_over_the_whole_stream(env: StreamExecutionEnvironm
     assert found.get_parallelism() == 1
     assert run(env, found) == [(1, [1, 2, 3]), (2, [3, 4, 5]), (3, [5, 6, 6])]
     with pytest.raises(TypeError, match="takes a AllWindowFunction|takes an AllWindowFunction"):
-        numbers(env).count_window_all(2).apply(Summed())  # type: ignore[arg-type]
+        numbers(env).count_window_all(2).apply(Summed())
