@@ -102,6 +102,11 @@ class CheckpointedParts:
         """Readers and writers, which are closed later: a writer prepares output at every checkpoint until then."""
         self._has_ended = False
 
+    @property
+    def backend(self) -> OperatorStateBackend:
+        """Return the operator state of the subtask."""
+        return self._backend
+
     def initialize(self, operator: Operator, part: Any, keyed: KeyedStateStore | None = None) -> None:
         """Give a part its state if it keeps any. `keyed`: of a function of rows. Raises `OperatorFailure`."""
         is_connector = isinstance(part, SourceReader | SinkWriter)

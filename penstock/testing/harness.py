@@ -20,6 +20,7 @@ from penstock.graph.job_graph import Operator
 from penstock.operators.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.subtask.subtask import Subtask
+from penstock.state.operator_state import SPLIT
 from penstock.storage.memory import MemoryStore
 from penstock.testing.driven_clock import DrivenClock
 from penstock.testing.fed_source import IDLE, ROW, WATERMARK, Element, FedSource, Feed, Unwrapped, given_time
@@ -310,10 +311,29 @@ class Harness:
             handle = backend.state(operator.uid, descriptor)
             for key, key_group in list(backend.keys_of(operator.uid, descriptor.get_name())):
                 backend.set_current_key(key, key_group)
-                found[key] = _content(handle, descriptor)
+                content = _content(handle, descriptor)
+                if content is not None and content != [] and content != {}:  # it may have expired
+                    found[key] = content
             backend.clear_current_key()
             backend.slices.settle()
         return found
+
+    def operator_state(self, stream: DataStream, descriptor: StateDescriptor) -> Any:
+        """Return state that belongs to no key: a list of all subtasks, or broadcast state.
+
+        Args:
+            stream: What `process(...)`, `map(...)` and others returned.
+            descriptor: A `ListStateDescriptor` as the function gives it to `get_list_state`, or the
+                `MapStateDescriptor` of broadcast state.
+
+        Returns:
+            A list for list state, a dict for broadcast state.
+        """
+        found = [(s.parts.checkpointed.backend, operator.uid) for s, operator in self._subtasks_of(stream)]
+        if isinstance(descriptor, MapStateDescriptor):
+            backend, uid = found[0]  # the same in all subtasks
+            return dict(backend.broadcast_state(uid, descriptor).items())
+        return [value for backend, uid in found for value in backend.list_state(uid, descriptor, SPLIT).get()]
 
     def event_time_timers(self, stream: DataStream) -> list[tuple[int, Any]]:
         """Return the registered timers of event time of the operator that emits a stream.

@@ -66,7 +66,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "rest": frozenset({"common", "monitoring", "network"}),
     "testing": PROTOCOL_PARTS
     | _CONNECTORS
-    | frozenset({"common", "datastream", "graph", "jobmaster", "operators", "runtime", "storage"}),
+    | frozenset({"common", "datastream", "graph", "jobmaster", "operators", "runtime", "state", "storage"}),
     "pytest_plugin": frozenset({"testing"}),
     "spark": EVERYTHING - {"simulation", "cli"},
     "cli": frozenset({"common", "jobmaster", "monitoring", "protocol.values", "rest", "state", "storage"}),

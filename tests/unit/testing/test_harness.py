@@ -14,6 +14,7 @@ from penstock.common.types import Types
 from penstock.datastream import (
     AsyncDataStream,
     AsyncFunction,
+    BroadcastProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -23,6 +24,8 @@ from penstock.datastream import (
     TumblingEventTimeWindows,
     ValueStateDescriptor,
 )
+from penstock.datastream.functions import CheckpointedFunction
+from penstock.datastream.state import StateTtlConfig
 from penstock.testing import Harness, OperatorFailure
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
@@ -31,6 +34,8 @@ WORDS = ListStateDescriptor("words", Types.STRING())
 BY_LENGTH = MapStateDescriptor("by length", Types.LONG(), Types.LONG())
 LONGEST = ReducingStateDescriptor("longest", max, Types.LONG())
 SHORT = OutputTag("short", Types.STRING())
+EXPIRING = ValueStateDescriptor("expiring", Types.LONG())
+EXPIRING.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(10)).build())
 
 
 class CountUntil(KeyedProcessFunction):
@@ -168,6 +173,64 @@ def test_calls_take_the_time_of_the_clock(penstock_harness: Harness) -> None:
     penstock_harness.restart()
     penstock_harness.advance(Duration.of_seconds(11))
     assert answers.take() == [-20]
+
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+SEEN = ListStateDescriptor("seen", Types.LONG())
+
+
+class Ruled(BroadcastProcessFunction, CheckpointedFunction):
+    def initialize_state(self, context: Any) -> None:
+        self.seen = context.get_operator_state_store().get_list_state(SEEN)
+
+    def snapshot_state(self, context: Any) -> None: ...
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        self.seen.add(value)
+        return [value]
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(RULES).put(*value)
+        return []
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_state_without_keys(parallelism: int) -> None:
+    with Harness(parallelism) as harness:
+        numbers, rules = harness.source(Types.LONG()), harness.source()
+        ruled = numbers.stream.rebalance().connect(rules.stream.broadcast(RULES)).process(Ruled(), Types.LONG())
+        harness.output(ruled)
+        rules.push(("limit", 3))
+        numbers.push(1, 2, 3)
+        harness.checkpoint()
+        harness.restart()
+        assert harness.operator_state(ruled, RULES) == {"limit": 3}
+        assert sorted(harness.operator_state(ruled, SEEN)) == [1, 2, 3]
+
+
+class CountForTenSeconds(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(EXPIRING)
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield self.count.value()
+
+
+def test_state_expires_by_the_clock(penstock_harness: Harness) -> None:
+    words = penstock_harness.source(Types.STRING())
+    counted = words.stream.key_by(lambda word: word).process(CountForTenSeconds(), Types.LONG())
+    counts = penstock_harness.output(counted)
+    words.push("a", "a")
+    penstock_harness.advance(9_000)
+    words.push("a")
+    assert counts.take() == [1, 2, 3] and penstock_harness.state(counted, EXPIRING) == {"a": 3}
+    penstock_harness.checkpoint()
+    penstock_harness.advance(10_001)
+    assert penstock_harness.state(counted, EXPIRING) == {}
+    penstock_harness.restart()
+    words.push("a")
+    assert counts.take() == [1]
 
 
 def test_an_error_names_the_operator(penstock_harness: Harness) -> None:
