@@ -123,10 +123,6 @@ def run(
     Exit codes: 0, 1 the job failed, 2 wrong usage, 3 another driver has taken the job over, 130 interrupted, 143
     terminated. With high availability a job that was cancelled ends with 0, so that it is not started again.
     """
-    from penstock.cli.program import run_program
-    from penstock.common.options import OptionError
-    from penstock.common.settings.configuration_sources import parse_dynamic_option
-
     if not program.is_file():
         if str(program).startswith("-"):
             raise usage(
@@ -142,15 +138,20 @@ def run(
         given.append(f"execution.state-recovery.path={resume if resume == 'latest' else _absolute(resume)}")
     if claim_mode is not None:
         given.append(f"execution.state-recovery.claim-mode={claim_mode}")
+    raise typer.Exit(_run(program, arguments or [], given, detached))
+
+
+def _run(program: Path, arguments: list[str], given: list[str], detached: bool) -> int:
+    from penstock.cli.detached_program import run_detached
+    from penstock.cli.program import run_program
+    from penstock.common.options import OptionError
+    from penstock.common.settings.configuration_sources import parse_dynamic_option
+
     try:
         options = dict(parse_dynamic_option(text) for text in given)
     except OptionError as error:
         raise usage(str(error)) from None
-    if detached:
-        from penstock.cli.detached_program import run_detached
-
-        raise typer.Exit(run_detached(program, arguments or [], options))
-    raise typer.Exit(run_program(program, arguments or [], options))
+    return (run_detached if detached else run_program)(program, arguments, options)
 
 
 def _absolute(path: str) -> str:

@@ -347,7 +347,7 @@ def test_a_detached_job_survives_its_terminal_and_is_cancelled_from_another(
     with suppress(ProcessLookupError):
         os.killpg(shell.pid, signal.SIGHUP)
     log = Path(re.search(r"its log is (\S+)", told)[1])  # type: ignore[index]
-    wait_until(lambda: re.search(r"^1> \d+$", log.read_text(), re.M), "rows in the log", LIMIT_S)
+    wait_until(lambda: re.search(r"^(\d> )?\d+$", log.read_text(), re.M), "rows in the log", LIMIT_S)
     done = run(*command, "cancel", job_id, cwd=tmp_path)
     assert done.returncode == 0 and f"job {job_id} (endless) is cancelled" in done.stderr
     wait_until(lambda: "the job is CANCELED after" in log.read_text(), "the end in the log", LIMIT_S)

@@ -105,7 +105,7 @@ def test_a_program_that_is_not_there_is_a_usage_error() -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["-d", "--detached"])
+@pytest.mark.parametrize("option", ["-z", "--jobmanager"])
 def test_an_option_that_run_does_not_have(program: Program, option: str) -> None:
     done = CliRunner().invoke(app, ["run", option, program("print('never')")])
     assert done.exit_code == 2
