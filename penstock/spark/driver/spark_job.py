@@ -142,6 +142,7 @@ class SparkJob:
             lambda order: self._loop.post(partial(self._order_rescale, order)),
             (lambda: self._post(CancelRequested(suspends=True))) if is_available(configuration) else None,
             terminal.tell,
+            partial(self._hosting.dashboard, True),
         )
 
     def start_slots(self, count: int) -> None:

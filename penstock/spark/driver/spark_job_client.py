@@ -19,6 +19,7 @@ from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.common.program.excepthook import is_interactive
 from penstock.jobmaster.ports import CheckpointAnswer, JobOutcome, RescaleOrder, SavepointOrder
+from penstock.monitoring.html_view import job_html
 from penstock.monitoring.report import JobReport
 from penstock.protocol.driver.savepoint import Alignment
 from penstock.spark.driver.terminal import Terminal
@@ -44,7 +45,9 @@ class SparkJobClient(JobClient):
         order_rescale: Callable[[RescaleOrder], None],
         suspend: Callable[[], None] | None = None,
         tell: Callable[[str], None] = Terminal().tell,
+        dashboard: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self._dashboard = dashboard
         self._job_id = job_id
         self._report = report
         self._cancel = cancel
@@ -74,6 +77,10 @@ class SparkJobClient(JobClient):
 
     def report(self) -> JobReport:
         return self._report()
+
+    def _repr_html_(self) -> str:
+        """Show the job in a notebook, with a link to its dashboard."""
+        return job_html(self._report(), None if self._ended.done() else self._dashboard())
 
     @property
     def has_the_terminal(self) -> bool:
