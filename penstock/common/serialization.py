@@ -165,3 +165,39 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
     def get_produced_type(self) -> TypeInformation:
         return self.produced_type
+
+
+@dataclass(frozen=True)
+class RowFieldExtractorSchema(SerializationSchema):
+    """Writes one field of a row, which is bytes already: one field as a message's key, say, and another as its value."""
+
+    field_index: int
+
+    def __post_init__(self) -> None:
+        if self.field_index < 0:
+            raise ValueError(f"Field index must be non-negative, got: {self.field_index}")
+
+    def serialize(self, element: Any) -> bytes:
+        """Return the bytes of the field.
+
+        Args:
+            element: The row or tuple.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            ValueError: The row has no such field.
+            TypeError: The field is no bytes.
+        """
+        if self.field_index >= len(element):
+            raise ValueError(
+                f"RowFieldExtractorSchema({self.field_index}): the row has {len(element)} fields: {element!r}"
+            )
+        field = element[self.field_index]
+        if not isinstance(field, bytes):
+            raise TypeError(
+                f"RowFieldExtractorSchema({self.field_index}) takes a field of bytes, got {field!r} "
+                f"({type(field).__name__})"
+            )
+        return field

@@ -130,6 +130,7 @@ def open_session(job_name: str, slots: int, keep: bool = False, queries: bool = 
     if context is None:
         context = _start(job_name, slots, queries)
         _own = context
+        _quiet_py4j()
     master = context.master or ""
     is_local = master.startswith("local")
     if is_local:
@@ -140,6 +141,13 @@ def open_session(job_name: str, slots: int, keep: bool = False, queries: bool = 
 
 
 _own: SparkContext | None = None
+
+
+def _quiet_py4j() -> None:
+    """Leave Py4J's notes on its own connections out of a program's log, unless the program has set their level."""
+    py4j = logging.getLogger("py4j")
+    if py4j.level == logging.NOTSET:
+        py4j.setLevel(logging.WARNING)
 
 
 def _is_too_small(slots: int) -> bool:

@@ -22,6 +22,7 @@ from penstock.common import (
     Time,
     Types,
 )
+from penstock.common.serialization import RowFieldExtractorSchema
 from penstock.common.typeinfo import BasicTypeInfo, ListTypeInfo, RowTypeInfo, TupleTypeInfo
 from penstock.common.watermark_strategy import AssignerWithPeriodicWatermarksWrapper
 from penstock.connectors.memory.discard import DiscardingSink
@@ -224,3 +225,15 @@ def test_a_projection_of_tuples(env: StreamExecutionEnvironment) -> None:
         pairs.project(2)
     with pytest.raises(TypeError, match="the rows of this stream are LONG"):
         env.from_collection([1], Types.LONG()).project(0)
+
+
+def test_a_field_of_a_row_is_a_message() -> None:
+    row = Row(b"key", b"value", 3)
+    assert [RowFieldExtractorSchema(index).serialize(row) for index in (0, 1)] == [b"key", b"value"]
+    assert RowFieldExtractorSchema(1).serialize((b"key", b"value")) == b"value"
+    with pytest.raises(ValueError, match="must be non-negative"):
+        RowFieldExtractorSchema(-1)
+    with pytest.raises(ValueError, match=r"RowFieldExtractorSchema\(3\): the row has 3 fields"):
+        RowFieldExtractorSchema(3).serialize(row)
+    with pytest.raises(TypeError, match=r"takes a field of bytes, got 3 \(int\)"):
+        RowFieldExtractorSchema(2).serialize(row)
