@@ -224,6 +224,9 @@ class KeyedStateBackend(StateBackend, Protocol):
         not fit.
         """
 
+    def set_current_window(self, window: Any) -> None:
+        """Let all handles of `state_of_window` be those of the current key and this window."""
+
     def state_of_window(self, operator: str, descriptor: Any, window: Any) -> Any:
         """Return a handle like `state`, for the current key and one of its windows. It is valid until the next call.
         `window`: what names the window, a value that a key can have.

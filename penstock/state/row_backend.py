@@ -84,10 +84,14 @@ class RowStateBackend(RestoringBackend, ABC, Generic[TableT]):
         """Return the handle. Raises `StateSchemaError` if the state was declared differently before."""
         return self._state(operator, descriptor, self._at)
 
-    def state_of_window(self, operator: str, descriptor: Any, window: Any) -> Any:
-        """Return the state of the current key and a window. It is valid until the next call."""
+    def set_current_window(self, window: Any) -> None:
+        """Let all handles of `state_of_window` be those of the current key and this window."""
         self._window_at.key = (self._at.key, window)
         self._window_at.key_group = self._at.key_group
+
+    def state_of_window(self, operator: str, descriptor: Any, window: Any) -> Any:
+        """Return the state of the current key and a window. It is valid until the next call."""
+        self.set_current_window(window)
         return self._state(operator, descriptor, self._window_at)
 
     def _state(self, operator: str, descriptor: Any, at: CurrentKey) -> Any:

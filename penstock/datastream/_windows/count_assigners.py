@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.common.serializer import TypeSerializer
 from penstock.common.types import Types
@@ -22,11 +22,12 @@ from penstock.datastream.state import ValueStateDescriptor
 class CountWindows(WindowAssigner[Any, CountWindow]):
     """Assigns rows to windows by their number among the rows of their key."""
 
-    _STATE: str
+    _state: ClassVar[ValueStateDescriptor]
+    """Describes the number of rows of a key."""
 
     def _number(self, context: WindowAssigner.WindowAssignerContext) -> int:
         """Return the number of the row of the current key, from 0, and count it."""
-        state = context.get_runtime_context().get_state(ValueStateDescriptor(self._STATE, Types.LONG()))
+        state = context.get_runtime_context().get_state(self._state)
         number = state.value() or 0
         state.update(number + 1)
         return number
@@ -48,7 +49,7 @@ class CountTumblingWindowAssigner(CountWindows):
 
     window_size: int
 
-    _STATE = "tumble-count-assigner"
+    _state: ClassVar = ValueStateDescriptor("tumble-count-assigner", Types.LONG())
 
     def __post_init__(self) -> None:
         check_rows(self.window_size, "size")
@@ -94,7 +95,7 @@ class CountSlidingWindowAssigner(CountWindows):
     window_size: int
     window_slide: int
 
-    _STATE = "slide-count-assigner"
+    _state: ClassVar = ValueStateDescriptor("slide-count-assigner", Types.LONG())
 
     def __post_init__(self) -> None:
         check_rows(self.window_size, "size")

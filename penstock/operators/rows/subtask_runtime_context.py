@@ -178,6 +178,10 @@ class SubtaskRuntimeContext(RuntimeContext):
         backend = self._keyed_backend("the state of a window")
         return WindowStateStore(backend, self._operator.uid, window, OF_TRIGGER)
 
+    def set_current_window(self, window: Any) -> None:
+        """Let all handles of states of windows be those of the current key and this window."""
+        self._keyed_backend("the state of a window").set_current_window(window)
+
     def element_context(self) -> ElementContext:
         return ElementContext(self, self._element, self.timer_service())
 

@@ -19,6 +19,9 @@ from penstock.protocol.values.elements import WATERMARK_MAX_MS
 
 END_OF_TIME_MS = WATERMARK_MAX_MS
 
+_DESCRIPTORS_MAX = 64
+"""The number of descriptors whose handles are kept. A trigger may make a new one in each call."""
+
 
 class SubtaskTriggerContext(Trigger.OnMergeContext):
     """Serves the window that `at` was last called for.
@@ -34,6 +37,8 @@ class SubtaskTriggerContext(Trigger.OnMergeContext):
         self._processing = processing
         self._window: Any = None
         self._merged: Sequence[Any] = ()
+        self._handles: dict[int, tuple[StateDescriptor, Any]] = {}
+        """The handles of descriptors that were used before, by the ids of these, which cannot be used again."""
         self.has_ended = False
         """Whether the data of the current key has ended: no timer of processing time fires any more."""
 
@@ -77,7 +82,14 @@ class SubtaskTriggerContext(Trigger.OnMergeContext):
     # ---- state --------------------------------------------------------------------------------------------------
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-        return self._context.of_trigger(self._window).state(state_descriptor)
+        known = self._handles.get(id(state_descriptor))
+        if known is not None:
+            self._context.set_current_window(self._window)
+            return known[1]
+        handle = self._of_window(state_descriptor)
+        if len(self._handles) < _DESCRIPTORS_MAX:
+            self._handles[id(state_descriptor)] = state_descriptor, handle
+        return handle
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         move = _mover(state_descriptor)

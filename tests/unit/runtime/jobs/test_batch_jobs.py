@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -28,6 +29,7 @@ from penstock.datastream._streams.runtime_modes import options_of, runtime_mode
 from penstock.datastream.columnar import count, max_, sum_
 from penstock.datastream.connectors.datagen import DataGeneratorSource
 from penstock.datastream.functions import ProcessAllWindowFunction
+from penstock.datastream.window import ProcessingTimeSessionWindows, TumblingProcessingTimeWindows
 from penstock.runtime.input import held_rows
 from tests.unit.runtime.jobs.small_job import CommittedRows, SmallJob, graph_of
 from tests.unit.runtime.jobs.test_small_jobs import SMALL, finish
@@ -308,6 +310,34 @@ def test_many_rows_in_any_schedule(monkeypatch: pytest.MonkeyPatch, seed: int) -
 def endless(env: StreamExecutionEnvironment) -> None:
     source = DataGeneratorSource(lambda index: index, None, type_info=Types.LONG())
     env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").sink_to(DiscardingSink())
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_windows_of_the_clock_and_joins_end_with_their_keys(backend: str) -> None:
+    options = {"state.backend.type": backend}
+
+    def reduced(windows: Any, env: StreamExecutionEnvironment) -> Any:
+        return keyed(env).window(windows).reduce(digits)
+
+    for windows in (TumblingProcessingTimeWindows.of(Duration.of_days(400)), ProcessingTimeSessionWindows(10**9)):
+        found = results(partial(reduced, windows), options=options)
+        assert found == [("a", 29), ("b", 312), ("c", 5)]
+
+    def near(env: StreamExecutionEnvironment) -> Any:
+        joined = keyed(env, timed=True).interval_join(keyed(env, timed=True))
+        return joined.between(Duration.of_millis(1), Duration.of_millis(1)).process(lambda m, n: (m[0], m[1], n[1]))
+
+    assert sorted(results(near, parallelism=2, options=options)) == [("b", 1, 2), ("b", 2, 3)]
+
+    def grouped(env: StreamExecutionEnvironment) -> Any:
+        pair = (
+            rows(env, timed=True).co_group(rows(env, timed=True)).where(lambda row: row[0]).equal_to(lambda row: row[0])
+        )
+        sized = pair.window(TumblingEventTimeWindows(5))
+        return sized.apply(lambda m, n: [(m[0][0], len(m), len(n))])
+
+    found = sorted(results(grouped, parallelism=2, options=options))
+    assert found == [("a", 1, 1), ("a", 1, 1), ("b", 3, 3), ("c", 1, 1)]
 
 
 def environment(mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
