@@ -13,10 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from simulation.files_in_memory import files_in_memory
 from tests.slow_tests import SLOW, THOROUGH
+
+# An example that takes a fifth of a second says that the machine is busy.
+hypothesis.settings.register_profile("without a deadline", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("without a deadline")
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 """Python's 700 are for programs that make garbage slowly; a collection took an eighth of the tests' time."""
