@@ -169,7 +169,7 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
 @dataclass(frozen=True)
 class RowFieldExtractorSchema(SerializationSchema):
-    """Writes one field of a row, which is bytes already: one field as a message's key, say, and another as its value."""
+    """Writes one field of a row, which is bytes already: one as the key of a message, say, and another as its value."""
 
     field_index: int
 
