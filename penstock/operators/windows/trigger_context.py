@@ -27,7 +27,7 @@ class SubtaskTriggerContext(Trigger.OnMergeContext):
     """Serves the window that `at` was last called for.
 
     A key that has timers of processing time has one at the end of event time, too: there the data ends, and what still
-    waits for the clock is fired.
+    waits for the clock is fired. Triggers may have timers of that time, too, so it stays while one kind needs it.
     """
 
     def __init__(self, context: SubtaskRuntimeContext, event: WindowTimers, processing: WindowTimers) -> None:
@@ -72,11 +72,13 @@ class SubtaskTriggerContext(Trigger.OnMergeContext):
         self.settle()
 
     def delete_event_time_timer(self, time: int) -> None:
-        self._event.delete(checked_time(time), self._window)
+        deleted = self._event.delete(checked_time(time), self._window)
+        if deleted and time == END_OF_TIME_MS and not self.has_ended and not self._processing.is_empty():
+            self._timers.register_event(END_OF_TIME_MS)  # 5.12: what waits for the clock needs it
 
     def settle(self) -> None:
-        """Delete the key's timer of the end of time if nothing of the key waits for the clock any more."""
-        if self._processing.is_empty():
+        """Delete the key's timer of the end of time if nothing of the key waits for it any more."""
+        if self._processing.is_empty() and not self._event.has(END_OF_TIME_MS):
             self._timers.delete_event(END_OF_TIME_MS)
 
     # ---- state --------------------------------------------------------------------------------------------------

@@ -216,7 +216,9 @@ class TriggeredWindowOperator(RowOperator):
         context = self._trigger_context
         context.has_ended = True
         try:
-            for time_ms, key in self._processing.take_all():
+            for time_ms, key in self._processing.all():
+                if not self._processing.delete(time_ms, key):
+                    continue  # one that fired before has deleted it
                 self._element.timestamp_ms = None
                 yield from self._on_timer(time_ms, key, is_event=False)
         finally:

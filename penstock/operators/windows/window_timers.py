@@ -29,13 +29,15 @@ class WindowTimers:
         elif window not in windows:
             self._state.put(time_ms, [*windows, window])
 
-    def delete(self, time_ms: int, window: Any) -> None:
-        """Delete a timer; a missing one is no error."""
+    def delete(self, time_ms: int, window: Any) -> bool:
+        """Delete a timer; a missing one is no error. Returns whether it was there."""
         windows = self._state.get(time_ms)
-        if windows is not None and window in windows:
-            self._keep(time_ms, [w for w in windows if w != window])
-            if len(windows) == 1:
-                self._delete(time_ms)
+        if windows is None or window not in windows:
+            return False
+        self._keep(time_ms, [w for w in windows if w != window])
+        if len(windows) == 1:
+            self._delete(time_ms)
+        return True
 
     def take(self, time_ms: int) -> Any | None:
         """Remove the first timer of a time and return its window; None: there is none."""
@@ -51,14 +53,15 @@ class WindowTimers:
         else:
             self._state.remove(time_ms)
 
-    def take_all(self) -> list[tuple[int, Any]]:
-        """Remove all timers of the current key and return them with their windows, in the order of their times."""
-        times = sorted(self._state.keys())
-        found = [(time_ms, window) for time_ms in times for window in self._state.get(time_ms) or ()]
-        for time_ms in times:
-            self._state.remove(time_ms)
-            self._delete(time_ms)
-        return found
+    def all(self) -> list[tuple[int, Any]]:
+        """Return all timers of the current key with their windows, in the order of their times."""
+        return [
+            (time_ms, window) for time_ms in sorted(self._state.keys()) for window in self._state.get(time_ms) or ()
+        ]
+
+    def has(self, time_ms: int) -> bool:
+        """Return whether the current key has a timer of this time."""
+        return self._state.contains(time_ms)
 
     def is_empty(self) -> bool:
         """Return whether the current key has no timer."""

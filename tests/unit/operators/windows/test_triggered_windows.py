@@ -642,6 +642,66 @@ def test_a_trigger_without_end_fires_once_more_with_the_end_of_the_data(
     assert [row for row, _ in harness.end()] == [(1, "GlobalWindow", [7, 8])]
 
 
+class EndsWithTheData(Trigger[Any, Any]):
+    """Fires with the end of the data. Its timers of the clock do nothing."""
+
+    def __init__(self, deletes_at: int | None = None) -> None:
+        self.deletes_at = deletes_at
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        ctx.register_processing_time_timer(10)
+        if self.deletes_at == 0:
+            ctx.delete_processing_time_timer(10)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: Any, ctx: Any) -> None: ...
+
+    def clear(self, window: Any, ctx: Any) -> None: ...
+
+
+@pytest.mark.parametrize("deletes_at", [None, 0])
+def test_a_timer_of_the_end_of_time_outlives_those_of_the_clock(
+    env: StreamExecutionEnvironment, backends: Backends, deletes_at: int | None
+) -> None:
+    windows = keyed(env).window(GlobalWindows.create()).trigger(EndsWithTheData(deletes_at))
+    harness = WindowHarness(windows.process(Listed()), backends)
+    assert harness.add(1, (1, 7)) == [] and harness.clock(10) == []
+    harness.restore()
+    assert [row for row, _ in harness.end()] == [(1, "GlobalWindow", [7])]
+
+
+class FiresAtOneOfTwo(EndsWithTheData):
+    """Fires at the first of two times of the clock, and takes its timers of event time back."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.register_event_time_timer(window.max_timestamp())
+        for time in (10, 20):
+            ctx.register_processing_time_timer(time)
+        ctx.delete_event_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        ctx.delete_processing_time_timer(20)
+        return TriggerResult.FIRE
+
+
+def test_a_timer_that_another_one_deletes_does_not_fire_with_the_end_of_the_data(
+    env: StreamExecutionEnvironment, backends: Backends
+) -> None:
+    windows = keyed(env).window(GlobalWindows.create()).trigger(FiresAtOneOfTwo())
+    harness = WindowHarness(windows.process(Listed()), backends)
+    assert harness.add(1, (1, 7)) == []
+    harness.restore()
+    assert [row for row, _ in harness.end()] == [(1, "GlobalWindow", [7])]
+
+
 # ---- counts ---------------------------------------------------------------------------------------------------------
 
 
