@@ -264,9 +264,15 @@ class FileSource(Source):
     def _new_files(self, known: Collection[str]) -> list[NewFile]:
         """Return the files that have come, with their splits. Raises `SourceError` if one has other columns."""
         found = []
-        for path in self._new_names(known):
-            file = ListedFile.of(path, self._settings)
-            shape = self._inspect(file)
+        # Several places may name one file; its path counts once.
+        for path in dict.fromkeys(self._new_names(known)):
+            try:
+                file = ListedFile.of(path, self._settings)
+                shape = self._inspect(file)
+            except SourceError:
+                if path in self._new_names(known):
+                    raise
+                continue  # it has been removed or renamed since it was listed, so it was never found
             raise_on_difference(path, shape.row_type, self.produced_type)
             found.append(NewFile(path, list(self._splits_of(file, shape.bounds, path))))
         return found

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.common import Duration, Types
 from penstock.connectors.base import NotReady, ReaderContext, SourceError, SourceReader, SplitEnumerator
+from penstock.connectors.files.file_listing import ListedFile
 from penstock.connectors.files.file_source import FileSource
 from penstock.connectors.formats.text.text_lines import StreamFormat
 from penstock.datastream.formats.csv import CsvReaderFormat, CsvSchema
@@ -119,6 +120,53 @@ def test_splits_of_a_former_reader_are_handed_out_again(tmp_path: Path) -> None:
     assert run.enumerator.next_splits(0) == run.enumerator.next_splits(1) == []
     run.enumerator.return_splits([b'{"id":1}'])
     assert run.enumerator.on_discovered([]) == {0: [b'{"id":1}']} or run.enumerator.on_discovered([]) == {}
+
+
+def test_a_file_that_several_places_name_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    write(tmp_path, "a.txt", "a1")
+    write(tmp_path / "below", "b.txt", "b1")
+    run = Run(watching(tmp_path, tmp_path / "*.txt", tmp_path / "**"))
+    run.look()
+    assert sorted(run.read()) == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_file_that_disappears_while_it_is_found_counts_as_never_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    write(tmp_path, "a.txt", "a1")
+    write(tmp_path, "b.txt", "b1")
+    source = watching(tmp_path)
+    run = Run(source)
+    looked: list[str] = []
+    inspect = type(source._format).inspect
+
+    def vanishes(path: str) -> None:
+        if path.endswith("b.txt") and Path(path).exists():
+            looked.append(path)
+            if len(looked) == looks:
+                Path(path).unlink()
+
+    of = ListedFile.of
+
+    def watched_of(path: str, *settings: Any) -> ListedFile:
+        vanishes(path)
+        return of(path, *settings)
+
+    def watched_inspect(format: Any, file: Any) -> Any:
+        vanishes(file.path)
+        return inspect(format, file)
+
+    monkeypatch.setattr(ListedFile, "of", staticmethod(watched_of))
+    monkeypatch.setattr(type(source._format), "inspect", watched_inspect)
+    run.look()
+    assert run.read() == ["a1"]
+    write(tmp_path, "b.txt", "b2")
+    looked.clear()
+    monkeypatch.undo()
+    run.look()
+    assert run.read() == ["b2"]
 
 
 def test_a_new_file_of_other_columns_is_refused(tmp_path: Path) -> None:
