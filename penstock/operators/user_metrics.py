@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, Protocol, TypeVar
 
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
@@ -94,7 +95,7 @@ class _Gauge:
                 log.warning("the gauge %s cannot be read: %s: %s", name, type(error).__name__, error)
             self._has_failed = True
             return {}
-        return {name: value if isinstance(value, int | float | str) else str(value)}
+        return {name: value}
 
 
 class UserMetrics:
@@ -123,7 +124,8 @@ class UserMetrics:
             return {}
         now_ms, found = self.monotonic_ms(), dict[str, Value]()
         for name, metric in self._metrics.copy().items():
-            found.update(metric.values(".".join(name), now_ms))
+            values = metric.values(".".join(name), now_ms)
+            found.update({shown: _plain(value) for shown, value in values.items()})
         return found
 
     def totals(self) -> dict[str, int]:
@@ -132,8 +134,21 @@ class UserMetrics:
         for name, metric in self._metrics.copy().items():
             if isinstance(metric, Counter):
                 key = ".".join(name[1:])
-                found[key] = found.get(key, 0) + metric.get_count()
+                found[key] = _within_64_bits(found.get(key, 0) + int(metric.get_count()))
         return found
+
+
+def _plain(value: Any) -> Value:
+    """Return a value that a message can carry: functions count with numbers of NumPy, too, and without limits."""
+    if isinstance(value, Integral):  # bool, too, which no field of a message takes for a number
+        return _within_64_bits(int(value))
+    if isinstance(value, Real):
+        return float(value)
+    return str(value)
+
+
+def _within_64_bits(value: int) -> int:
+    return max(-(2**63), min(value, 2**63 - 1))
 
 
 class _Group(MetricGroup):

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 import penstock.metrics
@@ -81,6 +88,43 @@ def test_what_is_refused(caplog: pytest.LogCaptureFixture) -> None:
         assert metrics.values() == metrics.values() == {"Map.a": 0}
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "the gauge Map.broken cannot be read: ZeroDivisionError: division by zero"
+
+
+def test_figures_of_any_numbers_can_be_sent() -> None:
+    class Level(IntEnum):
+        HIGH = 3
+
+    class Name(str):
+        pass
+
+    metrics = UserMetrics(Clock())
+    group = metrics.group("Map")
+    counts: dict[str, Any] = {"rows": np.int64(3), "many": 2**80, "part": Fraction(5, 2)}
+    for name, value in counts.items():
+        group.counter(name).inc(value)
+    events: Any = np.int32(4)
+    group.meter("rate").mark_event(events)
+    sizes: Any = group.distribution("sizes")
+    for value in (np.float32(1.5), np.int64(4), 2**70):
+        sizes.update(value)
+    gauges: dict[str, Any] = {
+        "float": np.float64(0.5), "int": np.int64(-7), "bool": True, "many": -(2**80), "nan": float("nan"),
+        "level": Level.HIGH, "name": Name("x"), "exact": Decimal("1.5"), "none": None, "array": np.array([1, 2]),
+    }  # fmt: skip
+    for name, value in gauges.items():
+        group.add_group("gauges").gauge(name, partial(copy, value))
+    values = metrics.values()
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(values), type=dict[str, int | float | str])
+    assert sent["Map.rows"] == 3 and sent["Map.many"] == 2**63 - 1 and sent["Map.sizes_max"] == 2**63 - 1
+    assert sent["Map.gauges.float"] == 0.5 and sent["Map.gauges.int"] == -7 and sent["Map.gauges.many"] == -(2**63)
+    assert (
+        sent["Map.gauges.level"] == 3
+        and sent["Map.gauges.bool"] == 1
+        and sent["Map.gauges.array"] == "[1 2]"
+        and sent["Map.gauges.none"] == "None"
+    )
+    totals = metrics.totals()
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(totals)) == {"rows": 3, "many": 2**63 - 1, "part": 2}
 
 
 class Count(MapFunction):
