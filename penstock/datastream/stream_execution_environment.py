@@ -36,6 +36,7 @@ from penstock.datastream._streams.environment import (
     check_configuration,
     check_state_backend,
     validate,
+    warn_of_unused_directory,
 )
 from penstock.datastream._streams.execution import (
     check_connectors,
@@ -612,7 +613,10 @@ class StreamExecutionEnvironment(AdvisesOnMissing):
         graph = self.get_job_graph(job_name)
         configure_connectors(graph, self._configuration)
         executor = find_executor(self._configuration.get(DeploymentOptions.TARGET))
-        options = options_of(runtime_mode(self._graph, self._configuration), self._configuration)
+        mode = runtime_mode(self._graph, self._configuration)
+        if mode is RuntimeExecutionMode.STREAMING:
+            warn_of_unused_directory(self._configuration)
+        options = options_of(mode, self._configuration)
         client = client_of_ended_job(executor, graph, options.copy())
         if client is None:
             check_connectors(graph, self._configuration)

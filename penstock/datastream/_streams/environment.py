@@ -61,13 +61,20 @@ def validate(configuration: Configuration) -> None:
     """Check every option, and show each warning about options even if it was shown before."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", OptionWarning)
-        _warn_of_unused_directory(configuration)
         configuration.validate()
 
 
-def _warn_of_unused_directory(configuration: Configuration) -> None:
+def warn_of_unused_directory(configuration: Configuration) -> None:
+    """Warn of a directory of checkpoints without an interval. Called when the job is executed.
+
+    Without this order, a directory of the command line would be warned of before the program calls
+    `enable_checkpointing()`.
+    """
     directory, interval = CheckpointingOptions.CHECKPOINTS_DIRECTORY, CheckpointingOptions.CHECKPOINTING_INTERVAL
-    if configuration.get(directory) is not None and configuration.get(interval) is None:
+    if configuration.get(directory) is None or configuration.get(interval) is not None:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OptionWarning)
         warnings.warn(
             f"{directory.key} is set and {interval.key} is not: the job takes no checkpoints, and starts from its "
             f"beginning after a failure. Set an interval, e.g. env.enable_checkpointing(10_000)",

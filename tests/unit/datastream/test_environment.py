@@ -38,7 +38,6 @@ from penstock.datastream import (
     StateBackend,
     StreamExecutionEnvironment,
 )
-from penstock.datastream._streams.environment import validate
 from penstock.datastream.connectors.base import SinkError
 from penstock.graph.pickling import UnpicklableFunction
 from tests.unit.datastream.conftest import InstantExecutor
@@ -332,10 +331,26 @@ def test_a_missing_rocksdict_is_named_before_the_job_starts(
         env.execute()
 
 
-def test_a_directory_of_checkpoints_without_an_interval_is_warned_of() -> None:
-    configuration = Configuration({"execution.checkpointing.dir": "/tmp/none"})
-    with pytest.warns(OptionWarning, match="execution.checkpointing.interval is not: the job takes no checkpoints"):
-        validate(configuration)
+def test_a_directory_of_checkpoints_without_an_interval_is_warned_of_when_the_job_is_executed(
+    env: StreamExecutionEnvironment,
+) -> None:
+    env.configure(Configuration({"execution.checkpointing.dir": "/tmp/none", "execution.target": "instant"}))
+    with pytest.warns(OptionWarning, match="execution.checkpointing.interval is not: the job takes no ch") as warned:
+        env.from_collection([1]).sink_to(DiscardingSink())
+        env.execute()
+    assert [w.filename for w in warned] == [__file__]
+
+
+@pytest.mark.parametrize("option", ["execution.checkpointing.interval: 1 s", "execution.runtime-mode: BATCH"])
+def test_a_program_that_sets_the_interval_later_is_not_warned(
+    executor: object, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    key, value = option.split(": ")
+    given = {"execution.target": "instant", "execution.checkpointing.dir": "/tmp/none"}
+    monkeypatch.setenv("PENSTOCK_DYNAMIC_OPTIONS", json.dumps(given))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        validate(Configuration({**configuration.to_dict(), "execution.checkpointing.interval": "1 s"}))
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.get_configuration().set_string(key, value)
+        env.from_collection([1]).sink_to(DiscardingSink())
+        env.execute()
