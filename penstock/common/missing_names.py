@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-_WINDOWS = "it is in penstock.datastream.window"
-_WINDOW_FUNCTIONS = "it is in penstock.datastream.functions"
 _OLD_SOURCES = "sources are given to from_source(source, watermark_strategy, name)"
 _SERVICE = "there is no such connector in this version: use Kafka, files or a DataFrame, or a function in map()"
 _JVM = "it belongs to Flink's JVM, and has no counterpart here: leave it out"
@@ -31,17 +30,6 @@ ADVICE = {
     },
     # ---- classes ------------------------------------------------------------------------------------------------
     "ResultFuture": "async_invoke() returns its list of rows: return [row] in place of result_future.complete([row])",
-    **dict.fromkeys(
-        (
-            "GlobalWindows", "CountTumblingWindowAssigner", "CountSlidingWindowAssigner",
-            "TumblingProcessingTimeWindows", "SlidingProcessingTimeWindows", "ProcessingTimeSessionWindows",
-            "DynamicProcessingTimeSessionWindows", "EventTimeTrigger", "ContinuousEventTimeTrigger",
-            "ProcessingTimeTrigger", "ContinuousProcessingTimeTrigger", "PurgingTrigger", "CountTrigger",
-            "NeverTrigger",
-        ),
-        _WINDOWS,
-    ),
-    **dict.fromkeys(("AllWindowFunction", "ProcessAllWindowFunction"), _WINDOW_FUNCTIONS),
     "StreamingFileSink": "FileSink writes files: FileSink.for_row_format(path, encoder)",
     "CachedDataStream": "a bounded stream is kept as a DataFrame: stream.to_spark()",
     **{f"{kind}TypeInfo": "Types makes all types" for kind in ("Instant", "SqlTime", "PrimitiveArray")},
@@ -109,6 +97,29 @@ class AdvisesOnMissing:
             raise missing_attribute(self, name)
 
 
+_OFFERING = (
+    "common", "datastream", "common.metrics", "common.typeinfo", "common.watermark_strategy", "datastream.functions",
+    "datastream.state", "datastream.window", "datastream.connectors.base", "datastream.connectors.file_system",
+    "datastream.connectors.number_seq", "datastream.connectors.datagen", "datastream.connectors.hybrid_source",
+    "datastream.connectors.kafka", "datastream.formats.avro", "datastream.formats.csv", "datastream.formats.json",
+    "datastream.formats.parquet",
+)  # fmt: skip
+"""The public modules that are searched for a name, the best first. Those of connectors and formats load libraries."""
+
+
+def _home_of(name: str) -> str | None:
+    """Return the public module that has a class. Other names are not searched for: they may be submodules."""
+    for module in _OFFERING if name[:1].isupper() else ():
+        try:
+            offered = vars(importlib.import_module(f"penstock.{module}"))
+        except ImportError:  # its library is not installed
+            continue
+        is_ours = getattr(offered.get(name), "__module__", "").startswith("penstock.")
+        if is_ours and name in offered.get("__all__", (name,)):
+            return f"penstock.{module}"
+    return None
+
+
 def advising_getattr(module: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module that offers PyFlink's names.
 
@@ -116,13 +127,15 @@ def advising_getattr(module: str) -> Callable[[str], Any]:
         module: The module's name.
 
     Returns:
-        The function. It raises ImportError for a name with advice, which `from module import name` would replace by one
-        without if it were an AttributeError.
+        The function. It raises ImportError for a name with advice and for one of another module: of an AttributeError
+        `from module import name` would leave out the text.
     """
 
     def __getattr__(name: str) -> Any:
         if (advice := ADVICE.get(name)) is not None:
             raise ImportError(f"{module} has no {name}: {advice}", name=module)
+        if (home := _home_of(name)) is not None:
+            raise ImportError(f"{module} has no {name}: it is in {home}", name=module)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__

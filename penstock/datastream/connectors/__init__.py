@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from penstock.common.missing_names import advising_getattr
 from penstock.connectors.base import DeliveryGuarantee, Sink, Source
 
 _ELSEWHERE = {
@@ -24,13 +25,14 @@ _ELSEWHERE = {
     "RollingPolicy": "file_system",
     "StreamFormat": "file_system",
 }
+_advise = advising_getattr(__name__)
 
 
 def __getattr__(name: str) -> Any:
     """Import a connector on the first access to its name: formats bring libraries with them."""
     if name in _ELSEWHERE:
         return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _advise(name)
 
 
 __all__ = ["DeliveryGuarantee", "Sink", "Source"]

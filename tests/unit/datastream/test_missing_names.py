@@ -60,6 +60,30 @@ def test_other_names_are_as_usual() -> None:
         importlib.import_module("penstock.nothing")
 
 
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("from penstock.datastream import NumberSequenceSource", "it is in penstock.datastream.connectors.number_seq"),
+        ("from penstock.datastream import Types", "it is in penstock.common"),
+        ("from penstock.datastream import SlidingProcessingTimeWindows", "it is in penstock.datastream.window"),
+        ("from penstock.common import StreamExecutionEnvironment", "it is in penstock.datastream"),
+        (
+            "from penstock.datastream.connectors import FlinkKafkaConsumer",
+            "it is in penstock.datastream.connectors.kafka",
+        ),
+        ("from penstock.datastream.connectors import HybridSource", r"connectors\.hybrid_source"),
+    ],
+)
+def test_a_name_of_another_module_is_found(line: str, says: str) -> None:
+    with pytest.raises(ImportError, match=f"{says}$"):
+        exec(line)
+    exec("from penstock.datastream import connectors, window")
+
+
+def test_names_of_other_libraries_are_not_found() -> None:
+    assert not hasattr(penstock.datastream, "Sequence") and not hasattr(penstock.common, "Nothing")
+
+
 def test_objects_say_it_too() -> None:
     env: Any = StreamExecutionEnvironment.get_execution_environment()
     with pytest.raises(AttributeError, match=r"has no create_input\(\): sources are given to from_source"):
