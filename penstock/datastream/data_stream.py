@@ -68,7 +68,7 @@ from penstock.datastream._streams.keyed_columns import (
     partitioner_by_columns,
     window_aggregates,
 )
-from penstock.datastream._streams.rolling_fields import ChosenRow, Field, FieldReduce, ReplacedField, check_field
+from penstock.datastream._streams.rolling_fields import ChosenRow, Field, FieldReduce, ReplacedField, checked_field
 from penstock.datastream._streams.schemas import columns_of, unknown_column
 from penstock.datastream._streams.setting_checks import build_hint, check_key_type, check_type
 from penstock.datastream._streams.side_outputs import check_tag, remember_type, side_output_type
@@ -1114,7 +1114,7 @@ class KeyedStream(DataStream[T]):
         return WindowedStream(self, count_windows(size, slide), "count_window")
 
     def _rolling(self, method: str, function: FieldReduce) -> SingleOutputStreamOperator:
-        check_field(self._type, method, function.field)
+        function.field = checked_field(self._type, method, function.field)
         return self.reduce(function)
 
     def _plain_inputs(self) -> list[Input]:

@@ -33,6 +33,25 @@ def check_call(where: str, function: Callable[..., Any], parameters: Sequence[st
         ) from None
 
 
+def refuse_coroutine(where: str, function: Callable[..., Any]) -> None:
+    """Check that a function is not declared with `async def`. Without this its rows would be coroutines.
+
+    Args:
+        where: The beginning of the error message.
+        function: The function, a method, or an object that is called.
+
+    Raises:
+        TypeError: The function is a coroutine function or an async generator function.
+    """
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        name = getattr(function, "__qualname__", None) or type(function).__name__
+        raise TypeError(
+            f"{where} does not await functions, and {name} is declared as 'async def': declare it as 'def', or call it "
+            "with AsyncDataStream.unordered_wait(stream, function, Time.seconds(5))"
+        )
+
+
 def _bare(signature: inspect.Signature) -> inspect.Signature:
     """Leave the types out: the number of parameters is wrong, and their types would hide it."""
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]

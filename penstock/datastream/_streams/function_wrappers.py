@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterable
 
-from penstock.common.program.signatures import check_call, parameters_of
+from penstock.common.program.signatures import check_call, parameters_of, refuse_coroutine
 from penstock.datastream.functions import (
     AllWindowFunction,
     CoFlatMapFunction,
@@ -183,23 +183,56 @@ def as_function(given: Any, kind: type, wrap: Callable[[Any], Any], method: str)
     if isinstance(given, kind):
         for name, parameters in calls.items():
             check_call(f"{method}()", getattr(given, name), parameters)
+            refuse_coroutine(f"{method}()", getattr(given, name))
         return given
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"{method}() was given the class {given.__name__}; give it an object: {given.__name__}()")
     if isinstance(given, Function):
         raise TypeError(
             f"{method}() takes {_a(kind.__name__)} or a callable, got {_a(type(given).__name__)}, which is "
-            f"{_a(base_name(given))}"
+            f"{_a(base_name(given))}{_place_of(given)}"
         )
     if callable(given):
         made = wrap(given)
         [parameters] = calls.values()
         check_call(f"{method}()", given, parameters)
+        refuse_coroutine(f"{method}()", given)
         return made
     raise TypeError(
         f"{method}() takes {_a(kind.__name__)} or a callable, got {given!r} ({type(given).__name__})"
         f"{_hint(given, method)}"
     )
+
+
+_PLACES = {
+    "MapFunction": "stream.map({0})",
+    "FlatMapFunction": "stream.flat_map({0})",
+    "FilterFunction": "stream.filter({0})",
+    "ReduceFunction": "stream.key_by(...).reduce({0})",
+    "AggregateFunction": "stream.key_by(...).window(...).aggregate({0})",
+    "ProcessFunction": "stream.process({0}), where the stream is not keyed",
+    "KeyedProcessFunction": "stream.key_by(...).process({0})",
+    "WindowFunction": "stream.key_by(...).window(...).apply({0})",
+    "ProcessWindowFunction": "stream.key_by(...).window(...).process({0})",
+    "AllWindowFunction": "stream.window_all(...).apply({0})",
+    "ProcessAllWindowFunction": "stream.window_all(...).process({0})",
+    "CoMapFunction": "stream.connect(other).map({0})",
+    "CoFlatMapFunction": "stream.connect(other).flat_map({0})",
+    "CoProcessFunction": "stream.connect(other).process({0}), where the streams are not keyed",
+    "KeyedCoProcessFunction": "stream.connect(other).key_by(..., ...).process({0})",
+    "BroadcastProcessFunction": "stream.connect(broadcast_stream).process({0})",
+    "KeyedBroadcastProcessFunction": "stream.key_by(...).connect(broadcast_stream).process({0})",
+    "AsyncFunction": "AsyncDataStream.unordered_wait(stream, {0}, Time.seconds(5))",
+    "BlockingFunction": "AsyncDataStream.unordered_wait(stream, {0}, Time.seconds(5))",
+    "SinkFunction": "stream.add_sink({0})",
+    "SourceFunction": "env.add_source({0})",
+}
+"""The calls that take each kind of function."""
+
+
+def _place_of(function: Function) -> str:
+    place = _PLACES.get(base_name(function))
+    return "" if place is None else f": write {place.format(type(function).__name__ + '()')}"
 
 
 def refuse_callable(call: str, kind: str, way_out: str = "") -> Callable[[Any], Any]:
@@ -239,6 +272,7 @@ def selector_of(given: Any, method: str) -> Callable[[Any], Any]:
         return given.get_key
     if callable(given) and not _is_function(given):
         check_call(f"{method}()", given, ["row"])
+        refuse_coroutine(f"{method}()", given)
         selector: Callable[[Any], Any] = given
         return selector
     hint = f"; for a column, write lambda row: row[{given!r}]" if isinstance(given, (int, str)) else ""

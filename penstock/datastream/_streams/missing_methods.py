@@ -26,6 +26,7 @@ _KEYED = {
     "max_by": "max_by({value!r})",
 }
 """The methods that only keyed streams have, each with an example."""
+_FOR_ALL_ROWS = {"window": "; windows of all rows, in one subtask, are window_all(...)"}
 _KEYED_BY_COLUMNS = {"aggregate": "aggregate(total=sum_({value!r}))", "count": "count()", "mean": "mean({value!r})"}
 _WINDOWED_BY_COLUMNS = {
     **_KEYED_BY_COLUMNS, "sum": _KEYED["sum"], "min": _KEYED["min"], "max": _KEYED["max"],
@@ -43,9 +44,10 @@ def of_stream(stream: Stream, name: str) -> AttributeError:
             f"{_call(stream, _KEYED_BY_COLUMNS[name])}{_untyped(stream)}"
         )
     elif name in _KEYED and not is_keyed:
+        example = _call(stream, _KEYED[name], by_selector=True) + _FOR_ALL_ROWS.get(name, "")
         text = (
             f"{name}() belongs to keyed streams, and {origin(stream)} is not keyed: call key_by() before it, with "
-            f"a column or a function of a row, e.g. {_call(stream, _KEYED[name], by_selector=True)}"
+            f"a column or a function of a row, e.g. {example}"
         )
     elif (advice := advice_for(type(stream), name)) is not None:
         text = f"a stream has no {name}(): {advice}"

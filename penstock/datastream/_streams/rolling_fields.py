@@ -9,22 +9,28 @@ from typing import Any, Callable
 
 from penstock.common.row_types.row import Row
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.types import RowType
+from penstock.common.types import RowType, TupleType
 from penstock.datastream.functions import ReduceFunction
 
 Field = int | str
 
 
-def check_field(type_info: TypeInformation | None, method: str, field: Field) -> None:
-    """Check that rows of this type have the field. Raises TypeError or ValueError."""
+def checked_field(type_info: TypeInformation | None, method: str, field: Field) -> Field:
+    """Check that rows of this type have the field, and return it; of a tuple, its position.
+
+    Raises TypeError or ValueError.
+    """
     if isinstance(field, bool) or not isinstance(field, (int, str)):
         raise TypeError(f"{method}() takes a field's position or name, got {field!r}")
-    if isinstance(type_info, RowType) and not _has(type_info, field):
+    if isinstance(type_info, (RowType, TupleType)) and not _has(type_info, field):
         names = ", ".join(type_info.field_names)
         raise ValueError(f"{method}(): there is no field {field!r}; the fields are {names}")
+    if isinstance(type_info, TupleType) and isinstance(field, str):
+        return type_info.field_names.index(field)
+    return field
 
 
-def _has(type_info: RowType, field: Field) -> bool:
+def _has(type_info: RowType | TupleType, field: Field) -> bool:
     return field in type_info.field_names if isinstance(field, str) else 0 <= field < len(type_info.field_names)
 
 

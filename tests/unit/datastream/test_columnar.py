@@ -174,10 +174,12 @@ def test_rolling_fields_of_rows_in_python(env: StreamExecutionEnvironment) -> No
     assert pairs.max_by(1)._node_for("").function.reduce(("a", 2), ("b", 3)) == ("b", 3)
     assert pairs.min_by(1)._node_for("").function.reduce(("a", 2), ("b", 2)) == ("a", 2)
     row = Row(name="a", n=2)
-    assert pairs.sum("n")._node_for("").function.reduce(row, Row(name="b", n=3)) == Row(name="a", n=5)
+    named = env.from_collection([], Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.LONG()]))
+    rows = named.key_by(lambda pair: pair[0])
+    assert rows.sum("n")._node_for("").function.reduce(row, Row(name="b", n=3)) == Row(name="a", n=5)
     assert row.n == 2, "the row that is kept is not changed"
     assert pairs.max()._node_for("").function.reduce(3, 4) == 4
     with pytest.raises(TypeError, match="takes a field's position or name, got None"):
         pairs.sum(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="field 'n' of a int: 3"):
-        pairs.sum("n")._node_for("").function.reduce(3, 4)
+        rows.sum("n")._node_for("").function.reduce(3, 4)

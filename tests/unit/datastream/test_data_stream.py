@@ -92,6 +92,20 @@ def test_functions_are_taken_as_they_are(env: StreamExecutionEnvironment) -> Non
     assert only(env, OperatorKind.MAP).function is function
 
 
+async def awaiting(row: object) -> object:
+    return row
+
+
+class AwaitingMap(MapFunction):
+    async def map(self, value: object) -> object:
+        return value
+
+
+class AwaitingCall:
+    async def __call__(self, value: object) -> list[object]:
+        return [value]
+
+
 @pytest.mark.parametrize("kind", [MapFunction, FlatMapFunction, FilterFunction, ReduceFunction, ProcessFunction,
                                   KeyedProcessFunction, KeySelector, Partitioner])  # fmt: skip
 def test_an_unfinished_function_cannot_be_made(kind: type[object]) -> None:
@@ -129,7 +143,12 @@ def test_keyed_filters_and_flat_maps(env: StreamExecutionEnvironment) -> None:
         (lambda s: s.map(3), r"map\(\) takes a MapFunction or a callable, got 3"),
         (lambda s: s.map(Rich), r"was given the class Rich; give it an object: Rich\(\)"),
         (lambda s: s.map(Process()), "got a Process, which is a ProcessFunction"),
+        (lambda s: s.map(awaiting), r"map\(\) does not await functions, and awaiting .*AsyncDataStream.unordered_wait"),
+        (lambda s: s.map(AwaitingMap()), r"does not await functions, and AwaitingMap\.map is declared as 'async def'"),
+        (lambda s: s.flat_map(AwaitingCall()), r"does not await functions, and AwaitingCall is declared"),
+        (lambda s: s.key_by(awaiting), r"key_by\(\) does not await functions"),
         (lambda s: s.process(KeyedProcess()), "takes a ProcessFunction .* which is a KeyedProcessFunction"),
+        (lambda s: s.process(KeyedProcess()), r"write stream\.key_by\(\.\.\.\)\.process\(KeyedProcess\(\)\)$"),
         (lambda s: s.process(lambda v: v), r"process\(\) takes a ProcessFunction, got the callable .*flat_map"),
         (lambda s: s.key_by(First()).process(Process()), "takes a KeyedProcessFunction"),
         (lambda s: s.key_by(0), r"lambda row: row\[0\]"),

@@ -116,6 +116,16 @@ def test_rolling_fields_are_checked_where_they_are_known(orders: SingleOutputStr
         with says(ValueError, r"sum\(\): there is no field", "the fields are user, amount"):
             keyed.sum(wrong)
     keyed.sum("amount"), keyed.sum(1)
+    pairs = orders.map(tuple, Types.TUPLE([Types.STRING(), Types.LONG()])).key_by(lambda pair: pair[0])
+    for wrong in ("amount", 2, -1):
+        with says(ValueError, r"min_by\(\): there is no field", "the fields are f0, f1"):
+            pairs.min_by(wrong)
+    assert pairs.sum("f1")._node_for("").function.reduce(("a", 2), ("a", 3)) == ("a", 5)
+
+
+def test_a_window_of_all_rows_is_named(orders: SingleOutputStreamOperator) -> None:
+    with says(AttributeError, "call key_by", r"windows of all rows, in one subtask, are window_all\(\.\.\.\)"):
+        orders.window(MINUTE)  # type: ignore[attr-defined]
 
 
 def test_conditions_that_are_no_functions(orders: SingleOutputStreamOperator) -> None:
