@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.monitoring.report import JobReport
@@ -71,8 +71,19 @@ class _Collector:
             for number, vertex in enumerate(report.vertices):
                 for subtask, figures in figures_of(vertex).items():
                     labels = [*of_job, str(subtask), vertex_id(number), vertex.name, slot_id(subtask)]
-                    for name, value in figures.items():
-                        yield f"flink_taskmanager_job_task_{_NOT_ALLOWED.sub('_', name)}", _TASK_LABELS, labels, value
+                    for name, value in _by_allowed_name(figures).items():
+                        yield f"flink_taskmanager_job_task_{name}", _TASK_LABELS, labels, value
+
+
+def _by_allowed_name(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers under names that Prometheus allows: it has no texts. Of several with one name, the first
+    stays, because Prometheus refuses all figures of a page that has two of one name.
+    """
+    found: dict[str, Any] = {}
+    for name, value in figures.items():
+        if not isinstance(value, str):
+            found.setdefault(_NOT_ALLOWED.sub("_", name), value)
+    return found
 
 
 def _scope(name: str) -> str:

@@ -147,7 +147,7 @@ def aggregated(
     shown: list[dict[str, Any]] = []
     for name in wanted:
         if name in names:
-            values = [float(figures[name]) for figures in sets if name in figures]
+            values = [float(f[name]) for f in sets if name in f and not isinstance(f[name], str)]
             shown.append({"id": name} | {how: AGGREGATIONS[how](values) for how in aggregations})
     return shown
 

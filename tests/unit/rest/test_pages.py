@@ -12,6 +12,7 @@ import pytest
 
 from penstock.monitoring.subtask_figures import SubtaskReport
 from penstock.rest import http_app
+from penstock.rest.views.metric_views import aggregated
 from tests.unit.rest.conftest import Hosted
 from tests.unit.rest.running import JOB_ID, checkpoint, report
 
@@ -99,3 +100,22 @@ def test_prometheus_reads_figures_under_flinks_names(hosted: Hosted) -> None:
     (busy,) = [line for line in lines if line.startswith("flink_taskmanager_job_task_busy") and 'name="sink"' in line]
     assert 'subtask_index="0"' in busy and 'tm_id="slot-0"' in busy and busy.endswith(" 400.0")
     assert any(line.startswith("flink_taskmanager_Status_Process_Memory_Resident{") for line in lines)
+
+
+def test_prometheus_leaves_texts_out_and_has_each_name_once(hosted: Hosted) -> None:
+    shown = report(checkpoint(3))
+    figures: dict[str, int | float | str] = {
+        "map.state": "open", "map.a.b": 1, "map.a-b": 2, "map.rate": float("nan"), "map.sum": float("inf"),
+    }  # fmt: skip
+    vertices = tuple(replace(vertex, subtasks={0: WORK}, metrics={0: figures}) for vertex in shown.vertices)
+    hosted.client.current = replace(shown, vertices=vertices)
+    answer = get(hosted, "/metrics")
+    assert answer.status == 200
+    lines = [line for line in answer.read().decode().splitlines() if "task_map_" in line and 'name="sink"' in line]
+    found = {line.partition("{")[0].rpartition("_map_")[2]: line.rpartition(" ")[2] for line in lines}
+    assert found == {"a_b": "1.0", "rate": "NaN", "sum": "+Inf"} and len(lines) == 3
+
+
+def test_figures_over_subtasks_leave_texts_out() -> None:
+    (shown,) = aggregated([{"map.state": "open"}, {"map.state": 4}], ["map.state"], ["min", "sum"])
+    assert shown == {"id": "map.state", "min": 4.0, "sum": 4.0}
