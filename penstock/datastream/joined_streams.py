@@ -246,6 +246,7 @@ class IntervalJoin:
     def __init__(self, connected: Any) -> None:
         self._connected = connected
         self._bounds: tuple[int, int] | None = None
+        self._is_exclusive = [False, False]
         self._late: list[OutputTag | None] = [None, None]
         timed = timed_rows(connected.stream1._environment._graph)
         for stream, what in ((connected.stream1, "first"), (connected.stream2, "second")):
@@ -279,8 +280,7 @@ class IntervalJoin:
         Raises:
             ValueError: `between` was not called, or nothing is left of the interval.
         """
-        lower_ms, upper_ms = self._interval("lower_bound_exclusive")
-        return self._narrowed(lower_ms + 1, upper_ms)
+        return self._exclude(0, "lower_bound_exclusive")
 
     def upper_bound_exclusive(self) -> IntervalJoin:
         """Leave the upper bound out of the interval.
@@ -288,19 +288,21 @@ class IntervalJoin:
         Raises:
             ValueError: `between` was not called, or nothing is left of the interval.
         """
-        lower_ms, upper_ms = self._interval("upper_bound_exclusive")
-        return self._narrowed(lower_ms, upper_ms - 1)
+        return self._exclude(1, "upper_bound_exclusive")
 
-    def _narrowed(self, lower_ms: int, upper_ms: int) -> IntervalJoin:
+    def _exclude(self, bound: int, method: str) -> IntervalJoin:
+        before = self._is_exclusive[bound]
+        self._is_exclusive[bound] = True
+        lower_ms, upper_ms = self._interval(method)
         if lower_ms > upper_ms:
+            self._is_exclusive[bound] = before
             raise ValueError("between(): without its bounds nothing is left of the interval")
-        self._bounds = lower_ms, upper_ms
         return self
 
     def _interval(self, method: str) -> tuple[int, int]:
         if self._bounds is None:
             raise ValueError(f"interval_join(): call between(lower_bound, upper_bound) before {method}()")
-        return self._bounds
+        return self._bounds[0] + self._is_exclusive[0], self._bounds[1] - self._is_exclusive[1]
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoin:
         """Emit late rows of the first stream to a side output. Without it they are counted and dropped.

@@ -254,6 +254,7 @@ def test_exclusive_bounds(env: StreamExecutionEnvironment) -> None:
     left, right = both(env)
     interval = left.key_by("key").interval_join(right.key_by("key"))
     interval.between(Time.milliseconds(-10), Duration.of_millis(10)).lower_bound_exclusive().upper_bound_exclusive()
+    interval.lower_bound_exclusive()  # twice is as once
     assert sorted(semantics.run(env, interval.process(Near(), PAIR))) == sorted(pairs_near(-9, 9))
 
 
