@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import pyarrow as pa
+
 from penstock.common.configuration import Configuration
+from penstock.common.row_types.type_information import RowTypeError
 from penstock.common.time import Duration, Time
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import Types
+from penstock.datastream._streams.given_rows import as_rows
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.state import (
     ListStateDescriptor,
@@ -44,6 +49,7 @@ class Input:
     def __init__(self, harness: Harness, name: str, type_info: TypeInformation | None) -> None:
         self._harness = harness
         self.feed = Feed()
+        self._type_info = type_info
         source = harness.environment.from_source(FedSource(self.feed.id), given_time(), name)
         self.stream: DataStream = source.set_parallelism(1).flat_map(Unwrapped(), type_info).set_parallelism(1)
 
@@ -56,9 +62,32 @@ class Input:
 
         Raises:
             OperatorFailure: A function raises.
+            TypeError: A row does not fit the declared type of the stream.
         """
         timestamp_ms = int(self._harness.clock.now_ms) if timestamp is None else timestamp
-        self._give([Element(ROW, row, timestamp_ms) for row in rows])
+        self._give([Element(ROW, row, timestamp_ms) for row in self.as_declared(rows)])
+
+    def as_declared(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the rows as functions get them from a source of the stream's type: a `Row` for a tuple, say.
+
+        Args:
+            rows: The rows, as `from_collection()` takes them.
+
+        Returns:
+            The rows.
+
+        Raises:
+            TypeError: A row does not fit the declared type of the stream.
+        """
+        if self._type_info is None:
+            return list(rows)
+        try:
+            encoded = self._type_info.encode(as_rows(rows, self._type_info))
+        except RowTypeError as error:
+            single = isinstance(rows[0], list) and len(rows) == 1
+            hint = "; push(*rows) takes each row as an argument of its own" if single else ""
+            raise TypeError(f"push(): {error}{hint}") from None
+        return self._type_info.decode(pa.RecordBatch.from_arrays(encoded, schema=self._type_info.schema))
 
     def watermark(self, timestamp: int) -> None:
         """Let event time reach a watermark, and run what it makes due.
@@ -127,7 +156,7 @@ class Harness:
     Args:
         parallelism: The number of subtasks of operators that set none.
         start: The clock's time at the beginning, in milliseconds.
-        options: Options of the job, by key.
+        options: Options of the job, by key. An unknown key raises `OptionError`.
     """
 
     __test__ = False
@@ -136,6 +165,7 @@ class Harness:
         configuration = Configuration()
         for key, value in {**OPTIONS, **(options or {})}.items():
             configuration.set_string(key, str(value))
+        configuration.validate()
         self.environment = StreamExecutionEnvironment(configuration)
         self.environment.set_parallelism(parallelism)
         self.environment._declared.is_used = True

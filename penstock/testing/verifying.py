@@ -179,8 +179,10 @@ class _Run:
                 if isinstance(step, Advance):
                     self._pass_time(step)
                     continue
-                feed = self._inputs[number].feed
-                feed.elements.append(step)
+                given = self._inputs[number]
+                if step.kind == ROW:
+                    step = step._replace(value=given.as_declared([step.value])[0])
+                given.feed.elements.append(step)
                 if self._way.one_by_one:
                     self._run()
             self._run()

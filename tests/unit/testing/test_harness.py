@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.common.options import OptionError
 from penstock.common.time import Duration, Time
 from penstock.common.types import Types
 from penstock.datastream import (
@@ -26,7 +27,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.state import StateTtlConfig
-from penstock.testing import Harness, OperatorFailure
+from penstock.testing import Harness, OperatorFailure, verify_operator
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -282,3 +283,31 @@ def test_the_plugin_imports_nothing_before_a_test() -> None:
     program = "import sys, penstock.pytest_plugin; sys.exit([m for m in ('pyarrow', 'numpy') if m in sys.modules] or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_rows_come_as_from_a_source_of_their_type(penstock_harness: Harness) -> None:
+    orders = penstock_harness.source(Types.ROW_NAMED(["item", "count"], [Types.STRING(), Types.INT()]))
+    items = penstock_harness.output(orders.stream.map(lambda order: f"{order.count} {order.item}", Types.STRING()))
+    orders.push(("apple", 2), {"item": "pear", "count": 1})
+    assert items.take() == ["2 apple", "1 pear"]
+    with pytest.raises(TypeError, match=r"push\(\): row 1, field 'count': 'many'"):
+        orders.push(("apple", 2), ("pear", "many"))
+
+
+def test_a_list_of_rows_is_not_a_row(penstock_harness: Harness) -> None:
+    words = penstock_harness.source(Types.STRING())
+    lengths = penstock_harness.output(words.stream.map(len, Types.INT()))
+    with pytest.raises(TypeError, match=r"push\(\*rows\) takes each row as an argument of its own"):
+        words.push(["gate", "dam"])
+    words.push(*["gate", "dam"])
+    assert lengths.take() == [4, 3]
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(OptionError, match="did you mean pipeline.auto-watermark-interval?"):
+        Harness(options={"pipeline.auto-watermark-intervall": "1 s"})
+
+
+def test_verified_rows_have_their_type() -> None:
+    order = Types.ROW_NAMED(["item", "count"], [Types.STRING(), Types.INT()])
+    verify_operator(lambda orders: orders.map(lambda row: row.count, Types.INT()), [("apple", 2)], types=order)
