@@ -21,7 +21,10 @@ from penstock.datastream.state import (
     StateDescriptor,
 )
 from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+from penstock.graph.compatibility import IncompatibleGraph
+from penstock.graph.fit import fitted
 from penstock.graph.job_graph import Operator
+from penstock.graph.logical import Node
 from penstock.operators.event_time.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.protocol.values.metadata import Metadata
 from penstock.runtime.subtask.subtask import Subtask
@@ -175,6 +178,8 @@ class Harness:
         self._store = MemoryStore()
         self._job: LocalJob | None = None
         self._plan: PickledPlan | None = None
+        self._unset: list[Node] | None = None
+        """The operators that set no parallelism; None before the first start."""
         self._checkpoints: list[Metadata] = []
         self._attempts = 0
 
@@ -244,10 +249,16 @@ class Harness:
         return self._job
 
     def _start(self, restored: Metadata | None) -> None:
+        plan = self._planned()
+        number, self._attempts = self._attempts, self._attempts + 1
+        self._job = LocalJob(plan, self._store, self.clock, restored, number)
+
+    def _planned(self) -> PickledPlan:
         if self._plan is None:
             self._plan = PickledPlan(self.environment.get_job_graph("test"), self.environment.get_configuration())
-        number, self._attempts = self._attempts, self._attempts + 1
-        self._job = LocalJob(self._plan, self._store, self.clock, restored, number)
+            if self._unset is None:
+                self._unset = [node for node in self.environment._graph.nodes if node.parallelism is None]
+        return self._plan
 
     # ---- time ---------------------------------------------------------------------------------------------------
 
@@ -448,17 +459,37 @@ class Harness:
         Raises:
             OperatorFailure: A function raises.
             ValueError: There is no such checkpoint.
+            IncompatibleGraph: The checkpoint is unaligned, and has rows in flight between operators that are chained at
+                this parallelism.
         """
         id = len(self._checkpoints) if checkpoint is None else checkpoint
         if not 0 <= id <= len(self._checkpoints) or (checkpoint is not None and id == 0):
             raise ValueError(f"there is no checkpoint {id}; there are {len(self._checkpoints)}")
+        if parallelism is not None and parallelism != self.environment.get_parallelism():
+            self._change_parallelism(parallelism, self._checkpoints[id - 1] if id else None)
         self.crash()
         for output in self._outputs:
             output.seen.go_back_to(id or None)
-        if parallelism is not None and parallelism != self.environment.get_parallelism():
-            self.environment.set_parallelism(parallelism)
-            self._plan = None
         self._start(self._checkpoints[id - 1] if id else None)
+
+    def _change_parallelism(self, parallelism: int, restored: Metadata | None) -> None:
+        old_plan, before = self._planned(), self.environment.get_parallelism()
+        self._set_parallelism(parallelism)
+        plan = self._planned()
+        try:
+            if restored is not None:
+                fitted(plan.graph, restored, False)
+        except IncompatibleGraph:
+            self._set_parallelism(before)
+            self._plan = old_plan
+            raise
+
+    def _set_parallelism(self, parallelism: int) -> None:
+        self.environment.set_parallelism(parallelism)
+        # The environment's is for operators that are declared later.
+        for node in self._unset or ():
+            node.parallelism = parallelism
+        self._plan = None
 
     def crash(self) -> None:
         """End the job's attempt without storing anything, as the loss of its processes does."""

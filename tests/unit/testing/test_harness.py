@@ -18,6 +18,7 @@ from penstock.datastream import (
     BroadcastProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
+    MapFunction,
     MapStateDescriptor,
     OutputTag,
     ProcessFunction,
@@ -124,6 +125,39 @@ def test_a_restart_brings_everything_back(unaligned: bool, parallelism: int | No
         assert sorted(counts.rows) == [("a", 2), ("b", 1)], "rows behind the checkpoint come again, and their output"
         harness.advance(60_000)
         assert sorted(counts.rows) == [("a", 0), ("a", 2), ("b", 0), ("b", 1)]
+
+
+class Numbered(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        context = runtime_context
+        self.of = context.get_index_of_this_subtask(), context.get_number_of_parallel_subtasks()
+
+    def map(self, value: Any) -> Any:
+        return (value, *self.of)
+
+
+def test_a_restart_at_another_parallelism_has_as_many_subtasks() -> None:
+    with Harness(parallelism=2) as harness:
+        numbers = harness.source(Types.LONG())
+        copies = numbers.stream.broadcast()
+        seen = harness.output(copies.map(Numbered()))
+        alone = harness.output(copies.map(Numbered()).set_parallelism(1))
+        for parallelism, checkpoint in ((2, None), (3, 1), (1, 2)):
+            if checkpoint is not None:
+                harness.restart(checkpoint, parallelism)
+            numbers.push(parallelism)
+            assert sorted(seen.take()) == [(parallelism, subtask, parallelism) for subtask in range(parallelism)]
+            assert alone.take() == [(parallelism, 0, 1)]
+            harness.checkpoint()
+        harness.restart()
+        numbers.push(9)
+        assert seen.take() == [(9, 0, 1)]
+    with Harness() as harness:
+        numbers = harness.source(Types.LONG())
+        seen = harness.output(numbers.stream.broadcast().map(Numbered()))
+        harness.restart(parallelism=2)
+        numbers.push(9)
+        assert sorted(seen.take()) == [(9, 0, 2), (9, 1, 2)]
 
 
 def test_without_a_checkpoint_a_restart_begins_again(penstock_harness: Harness) -> None:
