@@ -145,14 +145,16 @@ class BatchWork(RowWork):
         if self._reduced is not None:
             yield from self._results([key])
         elif isinstance(timers, EndingTimers):
-            while timers.event_due:
-                self._fire(timers.take_event, event_time=True)
-                if self._pauses():
-                    yield
-            while timers.processing_due:
-                self._fire(timers.take_processing, event_time=False)
-                if self._pauses():
-                    yield
+            # Timers of processing time may register others of event time: what is left when both have fired, is lost.
+            while timers.event_due or timers.processing_due:
+                while timers.event_due:
+                    self._fire(timers.take_event, event_time=True)
+                    if self._pauses():
+                        yield
+                while timers.processing_due:
+                    self._fire(timers.take_processing, event_time=False)
+                    if self._pauses():
+                        yield
         self._backend.forget(key[1])
 
     def _results(self, keys: list[tuple[Any, int]]) -> Iterator[None]:

@@ -170,6 +170,25 @@ def test_rows_of_a_key_come_by_time_and_its_timers_at_its_end(
     assert results(lambda env: keyed(env, timed=True).process(Seen()), options=options) == SEEN
 
 
+class Chases(KeyedProcessFunction):
+    """Registers a timer of event time when that of processing time fires."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_processing_time_timer(10**15)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), ctx.time_domain()
+        if ctx.time_domain() is PROCESSING:
+            ctx.timer_service().register_event_time_timer(7)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_timer_of_processing_time_may_register_one_of_event_time(timed: bool) -> None:
+    found = results(lambda env: keyed(env, timed).process(Chases()))
+    assert found == [(key, domain) for key in "abc" for domain in (PROCESSING, EVENT)]
+
+
 def test_rows_without_time_keep_their_order() -> None:
     class Count(MapFunction):
         def open(self, runtime_context: Any) -> None:
