@@ -6,6 +6,7 @@ each field, so no Python object per row is made next to the values themselves.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from array import array
 from functools import cached_property
@@ -138,8 +139,17 @@ def first_refused(type: ColumnType, values: Sequence[Any], error: BaseException)
     return 0, reason(error)
 
 
+_ARROW_REASONS = re.compile(
+    r"Expected (?P<bytes>bytes), got an? '(?P<other>[\w.]+)' object"
+    r"|Could not convert .* with type (?P<given>[\w.]+): tried to convert to (?P<wanted>boolean|double|float32)",
+    re.DOTALL,
+)
+_PYTHON_NAMES = {"bytes": "str", "boolean": "bool", "double": "float", "float32": "float"}
+"""Arrow asks for bytes where a str is missing, and names its own types."""
+
+
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message.
+    """Return the first line of an error's message, in Python's words if it is one of Arrow's.
 
     Args:
         error: The error.
@@ -148,6 +158,9 @@ def reason(error: BaseException) -> str:
         The line; the name of its class if there is no message.
     """
     text = str(error).strip() or type(error).__name__
+    if (found := _ARROW_REASONS.match(text)) is not None:
+        wanted, given = found["bytes"] or found["wanted"], found["other"] or found["given"]
+        return f"expected a {_PYTHON_NAMES[wanted]}, got {'an' if given[0] in 'aeiou' else 'a'} {given}"
     return text.splitlines()[0]
 
 

@@ -259,3 +259,18 @@ def test_types_of_rows_and_tuples_tell_their_fields() -> None:
     assert (row.get_field_names(), row.get_field_types()) == (["id", "name"], [Types.LONG(), Types.STRING()])
     pair: Any = Types.TUPLE([Types.LONG(), Types.STRING()])
     assert pair.get_field_types() == [Types.LONG(), Types.STRING()]
+
+
+@pytest.mark.parametrize(
+    "type_info, value, says",
+    [
+        (Types.STRING(), 3, r"3 \(int\): expected a str, got an int$"),
+        (Types.LIST(Types.STRING()), [1], "expected a str, got an int$"),
+        (Types.ROW_NAMED(["a"], [Types.STRING()]), (1.5,), r"field 'a': .*: expected a str, got a float \("),
+        (Types.BOOLEAN(), "x", r"'x' \(str\): expected a bool, got a str$"),
+        (Types.DOUBLE(), "a\nb", "expected a float, got a str$"),
+    ],
+)
+def test_refusals_name_types_of_python(type_info: Any, value: Any, says: str) -> None:
+    with pytest.raises(RowTypeError, match=says):
+        type_info.encode([value])
