@@ -106,7 +106,7 @@ def test_types_are_values(type_: TypeInformation, rows: list[Any]) -> None:
         (T.FLOAT(), 1e300, "DOUBLE"),
         (T.DOUBLE(), "1.5", "str"),
         (T.DOUBLE(), 2**60 + 1, "exactly representable"),
-        (T.BOOLEAN(), 1, "boolean"),
+        (T.BOOLEAN(), 1, "expected a bool, got an int"),
         (T.STRING(), 1, "int"),
         (T.STRING(), "\ud800", "surrogates"),
         (T.PRIMITIVE_ARRAY(T.BYTE()), "text", "expected bytes, got a str"),
