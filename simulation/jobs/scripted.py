@@ -25,6 +25,7 @@ from simulation.jobs.ranges import OwnedSplits
 from simulation.world import world_hooks
 
 WAIT_MS = 3.0
+_OVER = {"over": True}
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class ScriptedSource(Source):
     def create_enumerator(self, parallelism: int, restored: bytes | None) -> SplitEnumerator:
         begin = {"step": 0, "done": 0, "pausing": 0}
         splits = [{"owner": s.owner, "script": i, **begin} for i, s in enumerate(self.scripts)]
-        encoded = [encode_split(split) for split in (splits if restored is None else decode_split(restored))]
-        return _UntilAllHaveRead(encoded, parallelism) if self._ends_together else OwnedSplits(encoded)
+        left = splits if restored is None else decode_split(restored)
+        is_over = _OVER in left
+        encoded = [encode_split(split) for split in left if split != _OVER]
+        return _UntilAllHaveRead(encoded, parallelism, is_over) if self._ends_together else OwnedSplits(encoded)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         kind = _Reader if self._names_splits else _ReaderWithoutSplits
@@ -68,18 +71,26 @@ class ScriptedSource(Source):
 
 
 class _UntilAllHaveRead(OwnedSplits):
-    """Says that there are no splits now, until every reader has asked in vain: then there will be no more."""
+    """Says that there are no splits now, until every reader has asked in vain: then there will be no more. That is
+    stored: a reader that has ended by then does not ask again.
+    """
 
-    def __init__(self, splits: list[bytes], parallelism: int) -> None:
+    def __init__(self, splits: list[bytes], parallelism: int, is_over: bool) -> None:
         super().__init__(splits)
         self._parallelism = parallelism
+        self._is_over = is_over
         self._asked_in_vain: set[int] = set()
 
     def next_splits(self, subtask: int) -> list[bytes] | None:
         if found := super().next_splits(subtask):
             return found
         self._asked_in_vain.add(subtask)
-        return None if len(self._asked_in_vain) == self._parallelism else []
+        self._is_over = self._is_over or len(self._asked_in_vain) == self._parallelism
+        return None if self._is_over else []
+
+    def snapshot(self) -> bytes:
+        left = decode_split(super().snapshot())
+        return encode_split([*left, _OVER] if self._is_over else left)
 
 
 class _Reader(SourceReader):
