@@ -143,7 +143,7 @@ def test_a_file_that_is_no_plan_is_refused(change: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_at("steps", 2, "step", to="join"), "step 'join' of stream 2 .* there is no such step .* window_columns"),
+        (set_at("steps", 2, "step", to="merge"), "step 'merge' of stream 2 .* there is no such step .* window_columns"),
         (set_at("steps", 2, "inputs", to=[0, 9]), "step 'connect' of stream 2 .* it reads stream 9, which no step"),
         (without("steps", 0, "choices", "keys"), "step 'source' of stream 0 .* it says no 'keys'"),
         (set_at("steps", 0, "choices", "hue", to=1), "step 'source' of stream 0 .* nothing in it is called 'hue'"),
