@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 _CONNECT_S = 2.0
+_ENDING_S = 10.0
+"""A process that listens no more is gone by then."""
 _WAY_OUT = "Start the program again; a job with checkpoints is resumed from its newest one"
 
 
@@ -38,6 +40,11 @@ def why_gone(context: SparkContext, oom_killed: int = 0) -> str | None:
     try:
         return _stopped() if java.sc().isStopped() else None
     except Exception as error:
+        if process is not None and not _listens(gateway):
+            # It is ending, and its memory is taken back first: on a busy machine for a while.
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(_ENDING_S)
+                return f"Spark's own process {process.pid} {describe_end(code, oom_killed)}. {_WAY_OUT}"
         if process is None and gateway is not None and not _listens(gateway):
             return f"Spark's own process does not run any more ({error}). {_WAY_OUT}"
         # A context that is stopped in this moment, or a process that ends; the next look tells which.
