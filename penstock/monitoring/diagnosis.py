@@ -23,7 +23,7 @@ _SLOW_BYTES_PER_MS = 2_000
 """Storage that writes less than 2 MB a second is slow; at more, there is much to write."""
 _RESTARTS = 3
 _OVERTAKING_MS = 15.0
-"""About what a barrier takes that overtakes the queues."""
+"""The estimated time of a barrier that overtakes the queues."""
 
 
 @dataclass(frozen=True)

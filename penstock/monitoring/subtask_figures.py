@@ -30,11 +30,11 @@ class SubtaskReport(NamedTuple):
     lag_rows: int | None
     """Rows that a source has not read yet; None if it does not know, and for other operators."""
     since_ms: float
-    """For so long it has reported in this generation."""
+    """The time over which it has reported in this generation."""
     busy_ms: float
-    """Of that time, it worked for so long."""
+    """Its working time, within `since_ms`."""
     backpressured_ms: float
-    """Of that time, it waited for so long for room at its output."""
+    """Its time of waiting for room at its output, within `since_ms`."""
 
     @property
     def idle_share(self) -> float:
@@ -49,18 +49,18 @@ class SubtaskCheckpoint(NamedTuple):
     unaligned: bool
     """True if it has stored rows in flight, or was to."""
     acknowledged_ms: float
-    """From the trigger until the driver had the acknowledgement (Flink: end-to-end duration)."""
+    """The time from the trigger to the acknowledgement at the driver (Flink: end-to-end duration)."""
     start_delay_ms: float
-    """From the trigger until the first barrier was here."""
+    """The time from the trigger to the first barrier at this subtask."""
     alignment_ms: float
-    """From the first barrier to the last."""
+    """The time from the first barrier to the last."""
     sync_ms: float
-    """For so long the subtask stood still to take its snapshot."""
+    """The time of standing still for the snapshot."""
     async_ms: float
-    """From the snapshot until its part was written, next to the stream."""
+    """The time from the snapshot to the written part, while the stream continues."""
     state_bytes: int
     written_bytes: int
-    """What this checkpoint has written of it: without what earlier ones have."""
+    """The bytes that this checkpoint has written; what earlier ones have written is not counted."""
     persisted_bytes: int
     """Rows in flight that were stored."""
 

@@ -63,7 +63,7 @@ _TRIGGER_ID = re.compile(r"[0-9a-f]{32}")
 _FORMATS = ("CANONICAL", "NATIVE", "DEFAULT")
 _SAVEPOINT, _CHECKPOINT, _RESCALE, _CANCELLATION = "savepoint", "checkpoint", "rescale", "cancellation"
 _EXCEPTIONS = 20
-"""How many failures are shown, as in Flink, if the request does not say."""
+"""The number of failures that are shown without `maxExceptions`, as in Flink."""
 _KINDS: dict[type, str] = {bool: "true or false", str: "a string", dict: "an object"}
 
 
